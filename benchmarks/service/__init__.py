@@ -1,0 +1,1 @@
+"""The cache service beside other servers of the same bytes (B1)."""

@@ -1,0 +1,1 @@
+"""neuron-env: one command for the runtime, the compiler and the NEFF cache."""

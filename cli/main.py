@@ -1,0 +1,114 @@
+"""neuron-env: the root command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from neuron_runtime.errors import NeuronEnvError
+
+from .errors import reader_left, report
+from .lazy import LazyCommand, LazyGroup
+from .output import Output, output
+
+COMMANDS = {
+    "cache": LazyCommand("cli.cache:cache", "Look into the NEFF cache and look after it."),
+    "compile": LazyCommand("cli.compile:compile_command", "Compile a PyTorch module into the cache."),
+    "neff": LazyCommand("cli.neff:neff", "Look into NEFF files, unpack and verify them."),
+    "run": LazyCommand("cli.run:run_command", "Run a PyTorch module on the simulated device."),
+    "runtime": LazyCommand("cli.runtime:runtime", "Start, stop and watch the simulated runtime."),
+}
+
+
+class RootGroup(LazyGroup):
+    """The root: exceptions of any command become messages and exit codes here."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        out = extra.setdefault("obj", Output())
+        try:
+            result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last handler there is
+            sys.exit(report(error, out))
+        # click returns the code of `ctx.exit(code)`; commands themselves return None.
+        sys.exit(result if isinstance(result, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # click takes every broken pipe for a reader of ours that has left, and ends in silence. A socket that
+            # breaks under a command is a failure to report.
+            if reader_left(sys.stdout) or reader_left(sys.stderr):
+                raise
+            raise NeuronEnvError("the other side closed the connection", hint="try again") from error
+
+
+def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from .version import version_lines
+
+        for text in version_lines():
+            output().line(text)
+        context.exit()
+
+
+@click.group(
+    cls=RootGroup,
+    lazy=COMMANDS,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "NEURON_ENV",
+        "max_content_width": 100,
+    },
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="When to print in colour.  [default: auto]",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and the commit.",
+)
+def root(debug: bool, color: str) -> None:
+    """Run, cache and diagnose AWS Neuron workloads.
+
+    \b
+    Examples:
+      neuron-env compile model.py:factory
+      neuron-env run model.py:factory
+      neuron-env runtime status
+      neuron-env neff info module.neff
+
+    Without Neuron hardware, programs run on a simulated device on the CPU. Whatever is simulated says so: by the
+    word, or by a version that ends in `+sim`.
+    """
+    out = output()
+    out.debug, out.color = debug, color
+
+
+def main() -> NoReturn:
+    root.main(prog_name="neuron-env")
+    raise AssertionError("click always exits")
+
+
+if __name__ == "__main__":
+    main()

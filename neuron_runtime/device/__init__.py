@@ -1,0 +1,1 @@
+"""The simulated machine: instance types, NeuronCore numbering, HBM."""

@@ -1,0 +1,84 @@
+"""How the device comes into a process, and what happens around its life."""
+
+from __future__ import annotations
+
+import pytest
+from device_kit import DeviceHost
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def test_importing_torch_makes_the_device_known_and_starts_nothing(device_host: DeviceHost) -> None:
+    done = device_host.run(
+        """
+        import torch
+        assert torch.neuron.is_available() and not torch.neuron.is_initialized()
+        assert torch.device("neuron").type == "neuron"
+        import sys
+        print(sorted({"torch_mlir", "jaxlib", "numpy.testing", "asyncio"} & set(sys.modules) - {"asyncio"}))
+        """,
+        NEURON_ENV_RUNTIME_DIR="/nowhere",
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_autoload_can_be_switched_off_and_done_by_hand(device_host: DeviceHost) -> None:
+    device_host.run(
+        """
+        import torch
+        assert not hasattr(torch, "neuron")
+        import torch_neuronx
+        assert torch.neuron.is_available()
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+
+
+def test_a_forked_child_is_refused(device_host: DeviceHost) -> None:
+    done = device_host.run(
+        """
+        import os, torch
+        torch.neuron.init()
+        if os.fork() == 0:
+            assert torch.neuron._is_in_bad_fork()
+            try:
+                torch.zeros(1, device="neuron")
+            except RuntimeError as error:
+                print(error, flush=True)
+            os._exit(0)
+        os.wait()
+        assert torch.ones(1, device="neuron").item() == 1
+        """,
+        NEURON_RT_VISIBLE_CORES="2",
+    )
+    assert done.stdout.startswith("Cannot re-initialize Neuron runtime in forked subprocess")
+
+
+def test_tensors_may_outlive_the_runtime_at_exit(device_host: DeviceHost) -> None:
+    device_host.run(
+        """
+        import torch, builtins
+        builtins.kept = [torch.ones(10, device="neuron") for _ in range(10)]
+        """,
+        NEURON_RT_VISIBLE_CORES="2",
+    )
+
+
+def test_an_executor_that_dies_ends_the_wait(device_host: DeviceHost) -> None:
+    done = device_host.run(
+        """
+        import os, signal, torch
+        from neuron_runtime.client import current_runtime
+        tensor = torch.zeros(8, device="neuron")
+        os.kill(current_runtime().executor_pid, signal.SIGKILL)
+        try:
+            for _ in range(10):
+                tensor.fill_(1)
+            torch.neuron.synchronize()
+        except RuntimeError as error:
+            print(error)
+        """,
+        NEURON_RT_VISIBLE_CORES="2",
+    )
+    assert "NRT_EXEC_UNIT_UNRECOVERABLE" in done.stdout

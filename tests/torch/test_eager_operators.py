@@ -1,0 +1,170 @@
+"""Operators on the device against the same on the CPU: dtypes, layouts, numbers, aliasing, and how many NEFFs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("neuron")]
+
+
+def same(function: Callable[..., Any], *given: Any, rtol: float = 1e-5, atol: float = 1e-5) -> Any:
+    """The function's result on the device equals the CPU's in values, dtypes, shapes and strides."""
+    wanted = function(*(t.clone() if isinstance(t, torch.Tensor) else t for t in given))
+    found = function(*(t.to("neuron") if isinstance(t, torch.Tensor) else t for t in given))
+    for one, other in zip(*(r if isinstance(r, tuple) else (r,) for r in (found, wanted)), strict=True):
+        assert one.device.type == "neuron"
+        assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
+        torch.testing.assert_close(one.cpu(), other, rtol=rtol, atol=atol)
+    return found
+
+
+def values(*shape: int, dtype: Any = torch.float32) -> Any:
+    count = torch.Size(shape).numel()
+    return ((torch.arange(count) * 37 % 101).reshape(shape).to(torch.float32) / 50 - 1).to(dtype)
+
+
+def test_a_sum_of_two_tensors() -> None:
+    same(torch.add, values(64, 64), values(64, 64))
+
+
+def test_operands_that_lie_transposed_or_sliced_or_expanded() -> None:
+    same(lambda a, b: a @ b.t(), values(4, 8), values(5, 8))
+    same(lambda a, b: a @ b.t(), values(4, 4), values(4, 4))
+    same(lambda a: a.permute(2, 0, 1) * 2, values(3, 3, 3))
+    same(lambda a, b: a[:, 1:5] + b[1:5], values(4, 8), values(6))
+    same(lambda a, b: a.t() + b.t(), values(3, 4), values(3, 4))
+    same(lambda a, b: a.expand(3, 4) * b, values(1, 4), values(3, 4))
+
+
+def test_in_place_operators_write_through_views() -> None:
+    def change(a: Any, b: Any) -> Any:
+        a[1:3, ::2].mul_(b[:, :2]).add_(1)
+        a.t().sub_(a.t())[0].add_(2)
+        return a
+
+    same(change, values(4, 4), values(2, 4))
+
+
+def test_out_arguments_get_the_result_and_its_size() -> None:
+    def add(a: Any, b: Any) -> Any:
+        out = torch.empty(0, device=a.device)
+        returned = torch.add(a, b, out=out)
+        assert returned is out
+        return out
+
+    same(add, values(3, 4), values(3, 4))
+
+
+def test_an_operand_that_is_also_the_result() -> None:
+    same(lambda a: a.add_(a), values(5))
+    same(lambda a: torch.mul(a, a, out=a), values(5))
+
+
+def test_dtypes_are_promoted_as_on_the_cpu() -> None:
+    ints = torch.arange(6)
+    same(lambda a: a + 2.5, ints)
+    same(lambda a: a / 2, ints)
+    same(lambda a: a * 3, ints.to(torch.int16))
+    same(lambda a: a * 0.5, values(6, dtype=torch.bfloat16), rtol=2e-2)
+    same(lambda a, b: a + b, values(6), ints)
+    same(lambda a: a > 0, values(6))
+    same(lambda a: a.sum(), torch.ones(6, dtype=torch.bool))
+    same(lambda a: a + True, ints)
+
+
+def test_64_bit_results_keep_their_dtype_and_lose_precision() -> None:
+    same(lambda a: a * 2, values(6, dtype=torch.float64), rtol=1e-6)
+    third = (torch.ones(4, dtype=torch.float64) / 3).to("neuron")
+    product = third * 3
+    assert product.dtype is torch.float64
+    assert (torch.tensor([1 << 31]).to("neuron") + 0).cpu().item() == -(1 << 31)
+
+
+def test_a_changing_number_compiles_nothing_new(neuron: Any) -> None:
+    from torch_neuronx.eager.models import builder
+
+    weight, gradient = values(16).to("neuron"), values(16).to("neuron")
+    weight.add_(gradient, alpha=-0.5)
+    weight * 0.25
+    before = builder().cache.stats.to_json()
+    for step in range(2, 12):
+        wanted = weight.cpu() + gradient.cpu() * (-1 / step)
+        weight.add_(gradient, alpha=-1 / step)
+        torch.testing.assert_close(weight.cpu(), wanted)
+        torch.testing.assert_close((weight * (1 / step)).cpu(), wanted * (1 / step))
+    assert builder().cache.stats.to_json() == before
+
+
+def test_results_without_elements_need_no_neff() -> None:
+    same(lambda a: a + 1, torch.empty(0, 3))
+    same(lambda a: a.sum(), torch.empty(0))
+    same(lambda a, b: torch.cat([a, b]), torch.empty(0, 3), torch.ones(2, 3))
+
+
+def test_tensors_without_dimensions() -> None:
+    same(lambda a, b: a * b + 1, torch.tensor(2.0), torch.tensor(3.0))
+    same(lambda a: a.logsumexp(0, keepdim=True), torch.tensor(2.0))
+    same(lambda a, b: a * b, values(4), torch.tensor(3.0, dtype=torch.float64))
+
+
+def test_results_in_lists_and_several_results() -> None:
+    same(lambda a: torch.topk(a, 2), values(3, 8))
+    same(lambda a: a.max(1), values(3, 8))
+    same(lambda a: torch.cat(list(a.split(2)), 1), values(4, 8))
+
+
+def test_casts() -> None:
+    same(lambda a: a.to(torch.bfloat16), values(8))
+    same(lambda a: a.to(torch.int32), values(8) * 10)
+    same(lambda a: torch.empty(8, dtype=torch.float16, device=a.device).copy_(a), values(8))
+
+
+def test_networks_forward_and_backward() -> None:
+    functional = torch.nn.functional
+
+    def loss(x: Any, w: Any, g: Any) -> Any:
+        x, w, g = (t.detach().requires_grad_() for t in (x, w, g))
+        hidden = functional.layer_norm(functional.conv2d(x, w, padding=1).relu(), (6, 6), None, None) * g
+        pooled = functional.max_pool2d(hidden, 2).flatten(1)
+        labels = torch.zeros(2, dtype=torch.long, device=x.device)
+        total = functional.cross_entropy(functional.gelu(pooled), labels)
+        total.backward()
+        return total.detach(), x.grad, w.grad, g.grad
+
+    same(loss, values(2, 3, 6, 6), values(4, 3, 3, 3), values(6), rtol=1e-4, atol=1e-5)
+
+
+def test_batch_norm_moves_its_statistics() -> None:
+    def run(x: Any) -> Any:
+        norm = torch.nn.BatchNorm2d(3).to(x.device)
+        norm(x)
+        return norm(x).detach(), norm.running_mean, norm.running_var
+
+    same(run, values(2, 3, 4, 4))
+
+
+def test_attention() -> None:
+    attend = torch.nn.functional.scaled_dot_product_attention
+    same(lambda q, k, v: attend(q, k, v, is_causal=True), *(values(1, 2, 8, 4) for _ in range(3)))
+
+
+def test_dropout_scales_what_it_keeps() -> None:
+    kept = torch.nn.functional.dropout(torch.ones(10_000, device="neuron"), 0.25).cpu()
+    assert kept.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert abs(float((kept == 0).float().mean()) - 0.25) < 0.02
+
+
+def test_autocast_multiplies_in_bfloat16() -> None:
+    a = values(8, 8).to("neuron")
+    with torch.autocast("neuron", dtype=torch.bfloat16):
+        assert (a @ a).dtype is torch.bfloat16
+        assert a.softmax(-1).dtype is torch.float32
+
+
+def test_mixed_devices_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.ones(3, device="neuron") + torch.ones(3)

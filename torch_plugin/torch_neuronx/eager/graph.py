@@ -1,0 +1,218 @@
+"""The graph of one call: traced on fake tensors, functional, its results in the dtypes and layouts asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torch_neuronx.eager.call import Call, Operand, demoted
+from torch_neuronx.eager.layout import Layout, layout_of
+from torch_neuronx.eager.numbers import rewrite
+from torch_neuronx.eager.plan import NOWHERE, Immediate, Output
+from torch_neuronx.eager.policy import UnsupportedError
+from torch_neuronx.eager.randomness import RANDOM, numbers_taken, uniform
+
+if TYPE_CHECKING:
+    import torch.fx
+
+SEED = Immediate("seed", NOWHERE, torch.int64)
+OFFSET = Immediate("offset", NOWHERE, torch.int64)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What the operator gives: its outputs, in order, and for each of its results which of them it is."""
+
+    outputs: tuple[Output, ...]
+    results: tuple[tuple[str, int, int], ...]
+
+
+def expected(call: Call) -> Returned:
+    """Sizes, strides and dtypes of the outputs, as PyTorch computes them for these arguments on a CPU."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        arguments = call.with_tensors(_empty, lambda immediate: _value(call, immediate))
+        returned = call.invoke(arguments)
+    outputs: list[Output] = []
+    results: list[tuple[str, int, int]] = []
+    for number in call.written:
+        values = arguments[number]
+        for item, value in enumerate(values) if isinstance(values, list) else ((-1, values),):
+            outputs.append(_output(value, (number, item)))
+    values = returned if isinstance(returned, tuple) and len(call.op._schema.returns) != 1 else (returned,)
+    if not call.op._schema.returns:
+        values = ()
+    for entry, value in zip(call.op._schema.returns, values, strict=True):
+        if entry.alias_info is not None:
+            results.append(("argument", _aliased(call, entry), 0))
+        elif isinstance(value, torch.Tensor):
+            results.append(("new", len(outputs), 0))
+            outputs.append(_output(value, NOWHERE))
+        elif isinstance(value, (list, tuple)):
+            results.append(("list", len(outputs), len(value)))
+            outputs.extend(_output(part, NOWHERE) for part in value)
+        elif value is None:
+            results.append(("nothing", 0, 0))
+        else:
+            raise UnsupportedError(f"it returns a {type(value).__name__}")
+    return Returned(tuple(outputs), tuple(results))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A flat functional graph. Its placeholders are the operands as they lie, then `immediates`; `drawn` counts the
+    random numbers it takes."""
+
+    module: torch.fx.GraphModule
+    immediates: tuple[Immediate, ...]
+    drawn: int
+
+
+def graph_of(call: Call, returned: Returned) -> Graph:
+    """What computes the outputs. Numbers that vary are placeholders, and so are a seed and an offset where it draws."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from torch_neuronx.decompositions import decompositions
+    from torch_neuronx.eager.operators import eager_decompositions
+
+    draws = (call.op._schema.name, call.op._schema.overload_name) in RANDOM
+    immediates = (*call.immediates, SEED, OFFSET) if draws else tuple(call.immediates)
+    drawn = 0
+
+    def traced(*flat: torch.Tensor) -> list[torch.Tensor]:
+        nonlocal drawn
+        tensors = dict(zip((o.place for o in call.operands), flat, strict=False))
+        numbers = dict(zip(immediates, flat[len(call.operands) :], strict=True))
+
+        def draw(count: int) -> torch.Tensor:
+            nonlocal drawn
+            drawn = numbers_taken(count)
+            return uniform(numbers[SEED], numbers[OFFSET], count)
+
+        arguments = call.with_tensors(
+            lambda operand: _operand(call, operand, tensors[operand.place]), lambda number: numbers[number]
+        )
+        values = _compute(call, arguments, draw)
+        return [_result(value, output) for value, output in zip(values, returned.outputs, strict=True)]
+
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        flat = [torch.empty(_in_memory(o), dtype=o.dtype) for o in call.operands]
+        flat += [torch.empty((), dtype=number.dtype) for number in immediates]
+        table = {**decompositions(), **eager_decompositions()}
+        module = make_fx(torch.func.functionalize(traced, remove="mutations"), decomposition_table=table)(*flat)
+    return Graph(module, immediates, drawn)
+
+
+def _compute(call: Call, arguments: list[Any], draw: Callable[[int], torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs in order: what the operator writes, then what it makes."""
+    name, overload = call.op._schema.name, call.op._schema.overload_name
+    random = RANDOM.get((name, overload))
+    function: Callable[..., Any] | None = None
+    if random is not None:
+        function = lambda *args, **kwargs: random(draw, *args, **kwargs)  # noqa: E731
+    elif call.stand_in is not None:
+        function = None
+    elif any(number.place[1] < 0 and not _is_tensor_argument(call, number) for number in call.immediates):
+        function = rewrite(name)
+    if function is not None:
+        made = call.invoke(arguments, function)
+        return list(made) if isinstance(made, tuple) else [made]
+    returned = call.invoke(arguments)
+    written: list[torch.Tensor] = []
+    for number in call.written:
+        values = arguments[number]
+        written.extend(values if isinstance(values, list) else [values])
+    fresh: list[torch.Tensor] = []
+    values = returned if isinstance(returned, tuple) and len(call.op._schema.returns) != 1 else (returned,)
+    for entry, value in zip(call.op._schema.returns, values, strict=bool(call.op._schema.returns)):
+        if entry.alias_info is None:
+            fresh.extend(value if isinstance(value, (list, tuple)) else [value] if value is not None else [])
+    return written + fresh
+
+
+def _is_tensor_argument(call: Call, immediate: Immediate) -> bool:
+    return "Tensor" in str(call.schema[immediate.place[0]].type)
+
+
+def _operand(call: Call, operand: Operand, base: torch.Tensor) -> torch.Tensor:
+    """The tensor as the operator sees it. What it writes is a copy here, so that the graph has no side effects."""
+    value = operand.layout.apply(base)
+    if call.demotes:
+        value = _narrowed(value)
+    entry = call.schema[operand.place[0]]
+    if operand.place[0] in call.written:
+        if entry.is_out:
+            return torch.empty(operand.sizes, dtype=value.dtype)
+        return value.clone()
+    return value
+
+
+def _result(value: torch.Tensor, output: Output) -> torch.Tensor:
+    if output.sizes:
+        value = _narrowed(value.to(demoted(output.dtype)))
+    value = value.to(output.dtype)
+    if value.shape != output.sizes:
+        value = value.expand(output.sizes)
+    return _stored(output).undo(value).contiguous()
+
+
+def _narrowed(value: torch.Tensor) -> torch.Tensor:
+    """64-bit numbers as the device has them. int64 stays the type, since PyTorch asks for it in indices."""
+    if value.dtype is torch.int64:
+        return value.to(torch.int32).to(torch.int64)
+    return value.to(demoted(value.dtype))
+
+
+def _stored(output: Output) -> Layout:
+    if not output.direct:
+        return layout_of(output.sizes, _contiguous(output.sizes))
+    return layout_of(output.sizes, output.strides)
+
+
+def _output(value: torch.Tensor, target: tuple[int, int]) -> Output:
+    if value.is_complex():
+        raise UnsupportedError("complex numbers do not lower")
+    sizes, strides = tuple(value.shape), tuple(value.stride())
+    if value.numel() == 0:
+        return Output(target, sizes, strides, value.dtype, True)
+    layout = layout_of(sizes, strides)
+    dense = math.prod(layout.base) == value.numel() and (layout.as_it_lies or value.is_contiguous())
+    if target == NOWHERE and not dense:
+        strides, dense = _contiguous(sizes), True
+    return Output(target, sizes, strides, value.dtype, dense)
+
+
+def _aliased(call: Call, entry: Any) -> int:
+    names = set(entry.alias_info.before_set)
+    for number in call.written:
+        if names & set(call.schema[number].alias_info.before_set):
+            return number
+    raise UnsupportedError("it returns a view of an argument")
+
+
+def _in_memory(operand: Operand) -> tuple[int, ...]:
+    layout = operand.layout
+    return layout.base if layout.as_it_lies else operand.sizes
+
+
+def _empty(operand: Operand) -> torch.Tensor:
+    return torch.empty_strided(operand.sizes, operand.strides, dtype=operand.dtype, device="cpu")
+
+
+def _value(call: Call, immediate: Immediate) -> Any:
+    number, item = immediate.place
+    return call.arguments[number] if item < 0 else call.arguments[number][item]
+
+
+def _contiguous(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))

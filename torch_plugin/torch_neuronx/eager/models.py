@@ -1,0 +1,41 @@
+"""NEFFs of operators: compiled once through the cache, loaded once on each core."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import weakref
+from typing import TYPE_CHECKING
+
+from torch_neuronx.device.runtime import RUNTIME
+
+if TYPE_CHECKING:
+    from neuron_runtime.client.model import NrtpyModel
+    from torch_neuronx.build import NeffBuilder
+    from torch_neuronx.lowering import Lowered
+
+_loaded: weakref.WeakValueDictionary[tuple[bytes, int], NrtpyModel] = weakref.WeakValueDictionary()
+
+
+def load(lowered: Lowered, name: str, device: int) -> NrtpyModel:
+    """The graph's model on that device. Raises CompileFailure, and NrtError when it cannot be loaded."""
+    from neuron_runtime.client.model import NrtpyModel
+    from torch_neuronx.build import compile_options
+
+    key = hashlib.sha256(lowered.stablehlo).digest(), device
+    model = _loaded.get(key)
+    if model is None:
+        session = RUNTIME.session
+        result = builder().build(lowered, compile_options(session.target, session.lnc, default_level=1), label=name)
+        model = _loaded[key] = NrtpyModel(session, result.neff, name, device)
+    return model
+
+
+@functools.cache
+def builder() -> NeffBuilder:
+    """The one of this process: the cache that the environment names, and a compiler that stays warm."""
+    from cache_server import NeffCache
+    from neuron_runtime.compiler.warm import WarmCompiler
+    from torch_neuronx.build import NeffBuilder
+
+    return NeffBuilder(NeffCache.open(), WarmCompiler())

@@ -1,0 +1,55 @@
+"""Operators whose schema or decomposition needs help in eager mode."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def stand_in_for(name: str, arguments: Sequence[Any]) -> torch._ops.OpOverload | None:
+    """An operator with the same parameters that says what it overwrites, for one that does not say so.
+
+    `native_batch_norm` moves the running statistics in training and declares nothing of it.
+    """
+    if name == "aten::native_batch_norm" and arguments[3] is not None and arguments[5]:
+        found: torch._ops.OpOverload = torch.ops.aten._native_batch_norm_legit.default
+        return found
+    return None
+
+
+@functools.cache
+def eager_decompositions() -> dict[Any, Callable[..., Any]]:
+    """On top of the table for whole programs."""
+    aten = torch.ops.aten
+    return {
+        aten.amax.default: extremum,
+        aten.amin.default: extremum,
+        aten.logsumexp.default: extremum,
+        aten.max_pool2d_with_indices_backward.default: max_pool2d_backward,
+    }
+
+
+def extremum(self: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
+    """Of a tensor without dimensions it is the tensor; torch-mlir ends the process when it reduces one."""
+    del dim, keepdim
+    return self.clone() if self.dim() == 0 else NotImplemented
+
+
+def max_pool2d_backward(
+    grad_output: torch.Tensor,
+    self: torch.Tensor,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    ceil_mode: bool,
+    indices: torch.Tensor,
+) -> torch.Tensor:
+    """Each gradient goes to the element that was the largest; windows may share one."""
+    del kernel_size, stride, padding, dilation, ceil_mode
+    planes = self.shape[:-2]
+    flat = torch.zeros([*planes, self.shape[-2] * self.shape[-1]], dtype=self.dtype, device=self.device)
+    return flat.scatter_add(-1, indices.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)
