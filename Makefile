@@ -23,7 +23,7 @@ demo: $(TORCH) ## Two simulated instances share one NEFF cache and run a real mo
 
 test: $(TORCH) ## Run the tests
 	@echo "==> tests ($$($(BIN)/python --version), torch included)"
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@bash tests/run.sh $(BIN)/python $(PYTEST_ARGS)
 
 test-pythons: ## Run the tests that need no torch on every other supported Python found here
 	@bash tests/other_pythons.sh

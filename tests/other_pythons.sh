@@ -49,16 +49,23 @@ done
 
 # Side by side, since most of these tests wait more than they compute.
 running=()
+trap 'kill "${running[@]}" 2>/dev/null || true' EXIT
 for env in "${environments[@]}"; do
-  echo "==> tests that are $marks, on $("$env/bin/python" --version); their output follows when they end"
-  "$env/bin/python" -m pytest -m "$marks" --ignore tests/torch ${PYTEST_ARGS:-} >"$env/tests.log" 2>&1 &
+  echo "==> tests that are $marks, on $("$env/bin/python" --version); a failure's output follows at the end"
+  bash tests/run.sh "$env/bin/python" -m "$marks" --ignore tests/torch ${PYTEST_ARGS:-} >"$env/tests.log" 2>&1 &
   running+=($!)
 done
-trap 'kill "${running[@]}" 2>/dev/null' EXIT
-failed=0
+failed=()
 for number in "${!running[@]}"; do
-  wait "${running[$number]}" || failed=1
-  echo "==> ${environments[$number]}"
-  cat "${environments[$number]}/tests.log"
+  if wait "${running[$number]}"; then
+    echo "==> ${environments[$number]}: $(tail -1 "${environments[$number]}/tests.log")"
+  else
+    failed+=("${environments[$number]}")
+  fi
 done
-exit $failed
+for env in "${failed[@]}"; do
+  cat "$env/tests.log"
+  echo "==> $env: these tests failed; all of their output is in $env/tests.log"
+done
+running=()
+[ ${#failed[@]} -eq 0 ]

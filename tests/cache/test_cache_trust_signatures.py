@@ -253,6 +253,7 @@ def test_trusted_keys_that_make_no_sense_are_named(text: str, what: str) -> None
         (f"{KEY.public.text} not-after=2026-01-01", "not-after"),
         (KEY.public.text + " not-before=x", "x"),
     ],
+    ids=["algorithm", "not-after", "not-before"],
 )
 def test_trusted_keys_file_names_its_bad_line(tmp_path: Path, line: str, what: str) -> None:
     path = tmp_path / "trusted"
