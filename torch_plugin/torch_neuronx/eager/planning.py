@@ -15,13 +15,15 @@ from neuron_runtime.compiler.errors import CompileFailure
 from torch_neuronx.eager.arguments import described
 from torch_neuronx.eager.models import load, lowering_worker, recipes
 from torch_neuronx.eager.plan import Plan
-from torch_neuronx.eager.policy import UnsupportedError, compile_error, require_fallback
+from torch_neuronx.eager.policy import UnsupportedError, compile_error, log, require_fallback
 from torch_neuronx.eager.randomness import RANDOM
-from torch_neuronx.eager.recipe import OnHost
+from torch_neuronx.eager.recipe import OnHost, Recipe, fits
 from torch_neuronx.eager.recipes import overload
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+
+    from neuron_runtime.client.model import NrtpyModel
 
 _VALUE_DEPENDENT = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 
@@ -58,16 +60,18 @@ def _make(name: str, overload_name: str, arguments: Sequence[Any], device: int) 
         return None
     try:
         recipe = recipes().get(op, call, label=label)
+        model = _loaded(name, label, recipe, device)
+        if isinstance(recipe, Recipe) and model is not None and not fits(recipe, call, model.manifest):
+            log.warning("what the cache has of %s does not fit its graph", label)
+            recipe = recipes().get(op, call, label=label, anew=True)
+            model = _loaded(name, label, recipe, device)
+    except _NoPlanError:
+        return None
     except CompileFailure as failure:
-        require_fallback(name, failure.message)
+        require_fallback(name, failure.message if failure.hint is None else f"{failure.message} ({failure.hint})")
         return None
     if isinstance(recipe, OnHost):
         require_fallback(name, recipe.reason)
-        return None
-    try:
-        model = load(recipe, label, device) if recipe.stablehlo else None
-    except CompileFailure as failure:
-        compile_error(name, failure)
         return None
     return Plan(
         model.identity if model is not None else 0,
@@ -79,6 +83,21 @@ def _make(name: str, overload_name: str, arguments: Sequence[Any], device: int) 
         recipe.results,
         model,
     )
+
+
+class _NoPlanError(Exception):
+    """The compile failed, and the host may run the operator."""
+
+
+def _loaded(name: str, label: str, recipe: Recipe | OnHost, device: int) -> NrtpyModel | None:
+    """The model of a recipe that computes something."""
+    if isinstance(recipe, OnHost) or not recipe.stablehlo:
+        return None
+    try:
+        return load(recipe, label, device)
+    except CompileFailure as failure:
+        compile_error(name, failure)
+        raise _NoPlanError from failure
 
 
 def _require_static(op: torch._ops.OpOverload) -> None:

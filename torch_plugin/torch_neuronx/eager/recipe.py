@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cache_server.fields import Fields, encode_object, parse_object
 from torch_neuronx.eager.arguments import (
@@ -16,7 +16,11 @@ from torch_neuronx.eager.arguments import (
     dtype_from_text,
     dtype_to_text,
 )
+from torch_neuronx.eager.layout import layout_of
 from torch_neuronx.eager.plan import NOWHERE, Immediate, Output, Place, TensorInput
+
+if TYPE_CHECKING:
+    from neuron_runtime.neff import NeffManifest
 
 SCHEMA = 1
 _HEAD_LIMIT = 4 << 20  # bytes; real ones have about 1,000
@@ -94,6 +98,20 @@ def decode(data: bytes, arguments: Sequence[Argument], results: int) -> Recipe |
     return recipe
 
 
+def fits(recipe: Recipe, arguments: Sequence[Argument], manifest: NeffManifest) -> bool:
+    """Whether the NEFF reads and writes as many bytes as the recipe hands it."""
+    reads = [_bytes_read(_at(arguments, entry.place), entry.as_it_lies) for entry in recipe.inputs]
+    reads += [entry.dtype.itemsize for entry in recipe.immediates]
+    writes = [math.prod(entry.sizes) * entry.dtype.itemsize for entry in recipe.outputs]
+    return reads == [spec.nbytes for spec in manifest.inputs] and writes == [spec.nbytes for spec in manifest.outputs]
+
+
+def _bytes_read(tensor: TensorArgument, as_it_lies: bool) -> int:
+    lies = layout_of(tensor.sizes, tensor.strides)
+    count = math.prod(lies.base) if as_it_lies and lies.as_it_lies else tensor.elements
+    return count * tensor.dtype.itemsize
+
+
 class _Shape:
     """Reads the entries of a recipe; ValueError for one that names what the call does not have."""
 
@@ -107,7 +125,7 @@ class _Shape:
     def immediate(self, source: Any, number: Any, item: Any, dtype: Any) -> Immediate:
         place = _integer(number, -1), _integer(item, -1)
         if source == "argument":
-            if not isinstance(self._at(place), NumberArgument | VaryingNumber):
+            if not isinstance(_at(self._arguments, place), NumberArgument | VaryingNumber):
                 raise ValueError(f"argument {place} is no number that varies")
         elif source not in ("seed", "offset") or place != NOWHERE:
             raise ValueError(f"no such source: {source!r:.40}")
@@ -141,17 +159,18 @@ class _Shape:
 
     def _tensor(self, number: Any, item: Any) -> tuple[Place, TensorArgument]:
         place = _integer(number), _integer(item, -1)
-        value = self._at(place)
+        value = _at(self._arguments, place)
         if not isinstance(value, TensorArgument):
             raise ValueError(f"argument {place} is no tensor")
         return place, value
 
-    def _at(self, place: Place) -> Argument:
-        number, item = place
-        value = self._arguments[number] if 0 <= number < len(self._arguments) else None
-        if item < 0:
-            return value
-        return value[item] if isinstance(value, list) and item < len(value) else None
+
+def _at(arguments: Sequence[Argument], place: Place) -> Argument:
+    number, item = place
+    value = arguments[number] if 0 <= number < len(arguments) else None
+    if item < 0:
+        return value
+    return value[item] if isinstance(value, list) and item < len(value) else None
 
 
 def _rows(head: Fields, name: str, length: int) -> list[list[Any]]:

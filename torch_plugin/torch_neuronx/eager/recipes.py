@@ -45,16 +45,22 @@ class Recipes:
         self._target = target
         self._lnc = lnc
 
-    def get(self, op: torch._ops.OpOverload, arguments: Sequence[Argument], *, label: str) -> Recipe | OnHost:
-        """The recipe of a call. Raises CompileFailure when it has to be lowered and the process that does it fails."""
+    def get(
+        self, op: torch._ops.OpOverload, arguments: Sequence[Argument], *, label: str, anew: bool = False
+    ) -> Recipe | OnHost:
+        """The recipe of a call; `anew`: what the cache has of it is no good.
+
+        Raises CompileFailure when it has to be lowered and the process that does it fails.
+        """
         request = request_for(op, arguments)
         parts = self._parts(request)
         results = len(op._schema.returns)
+        if not anew:
+            try:
+                return decode(self._find(parts, request, label), arguments, results)
+            except ValueError as error:
+                log.warning("what the cache has of %s is not used: %s", label, error)
         begun = time.monotonic()
-        try:
-            return decode(self._find(parts, request, label), arguments, results)
-        except ValueError as error:
-            log.warning("what the cache has of %s is not used: %s", label, error)
         made, lasting = self._lower(request)
         if lasting:
             self._cache.local.put(parts, made, time.monotonic() - begun)

@@ -23,7 +23,7 @@ class LoweringWorker:
         """`timeout`: seconds after which a request is given up and the process killed; None for the environment's."""
         self._timeout = _timeout() if timeout is None else timeout
         # The process makes no device; it sets the switch itself, once it has imported this package.
-        environ = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
+        environ = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1", "OMP_NUM_THREADS": "1"}
         self._worker = WarmWorker(module, name="the lowering process", task="the lowering", environ=environ)
         self._unusable: CompileFailure | None = None
 
