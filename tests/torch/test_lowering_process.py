@@ -67,6 +67,13 @@ def test_a_crash_of_torch_mlir_is_a_failure_and_the_next_request_gets_a_new_proc
     assert made.partition(b"\n")[2].startswith(b"ML\xefR")
 
 
+def test_the_process_loads_no_device(worker: Any) -> None:
+    worker.lower_call(request("aten::tan"))
+    maps = Path(f"/proc/{worker.pid}/maps").read_text()
+    assert "libtorch_cpu" in maps
+    assert "torch_neuronx/_C" not in maps
+
+
 def test_a_process_killed_in_the_middle_is_a_failure(worker: Any, hangs: Path) -> None:
     thread = when_it_hangs(hangs, lambda: os.kill(worker.pid, signal.SIGKILL))
     with pytest.raises(CompileFailure, match="the lowering process died: signal SIGKILL"):
@@ -149,14 +156,14 @@ def test_ctrl_c_ends_a_program_whose_operator_hangs(device_host: DeviceHost, han
         from torch_neuronx.eager import models, planning
         from torch_neuronx.worker.worker import LoweringWorker
 
-        worker = LoweringWorker(timeout=100, module="faulty_lowering")
+        worker = LoweringWorker(timeout=1000, module="faulty_lowering")
         models.lowering_worker = planning.lowering_worker = lambda: worker
         tensor = torch.ones(23).to("neuron")
 
         def press() -> None:
             while not Path(os.environ["LOWERING_HANGS"]).exists():
                 time.sleep(0.005)
-            signal.raise_signal(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
 
         threading.Thread(target=press, daemon=True).start()
         try:
