@@ -105,7 +105,6 @@ def test_an_operator_that_crashes_or_hangs_runs_on_the_host(
     from torch_neuronx.eager import models
 
     monkeypatch.setattr(models, "lowering_worker", lambda: worker)
-    monkeypatch.setattr(worker, "_timeout", 5.0)
     value = torch.linspace(0, 1, 19)
     there = value.to("neuron")
     with caplog.at_level(logging.DEBUG, "torch_neuronx"):

@@ -263,11 +263,9 @@ def test_a_recipe_whose_graph_has_other_sizes_is_lowered_again(
 PROGRAM = """
     import sys
     import torch
-    model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Tanh(), torch.nn.Dropout(0.0)).to("neuron")
-    step = torch.optim.SGD(model.parameters(), lr=0.1)
+    model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Tanh(), torch.nn.Dropout()).to("neuron")
     loss = model(torch.ones(3, 7).to("neuron")).square().mean()
     loss.backward()
-    step.step()
     torch.fft.rfft(torch.ones(6).to("neuron"))
     from torch_neuronx.eager.models import builder, lowering_worker
     stats = builder().cache.stats
