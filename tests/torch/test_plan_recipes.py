@@ -72,6 +72,15 @@ def kept(root: Path) -> list[Path]:
     return sorted(root.glob("??/??/*.neff"))
 
 
+def test_arguments_are_the_same_after_a_journey_as_json() -> None:
+    from torch_neuronx.eager.arguments import NumberArgument, VaryingNumber, from_json, to_json
+
+    plain = [None, True, 3, 2.5, float("inf"), 1 - 2j, "tanh", torch.device("cpu"), torch.int8, torch.strided]
+    arguments = [*plain, tensor(2, 3), NumberArgument(torch.bool), VaryingNumber("int"), [tensor(4), None, 1]]
+    arguments.append(torch.channels_last)
+    assert from_json(json.loads(json.dumps(to_json(arguments)))) == arguments
+
+
 def test_a_recipe_is_found_again_on_this_host_and_on_another(kit: Kit, worker: Any) -> None:
     made = add(kit(worker), 2, 3)
     assert made.stablehlo.startswith(b"ML\xefR")

@@ -52,7 +52,7 @@ class VaryingNumber:
 
 
 Argument = Any
-"""One of these, None, a bool, an int, a float, a text, a `torch.device`, `dtype`, `layout` or `memory_format`, or a
+"""One of these, None, a bool, a number, a text, a `torch.device`, `dtype`, `layout` or `memory_format`, or a
 list of such."""
 
 
@@ -91,7 +91,7 @@ def _described(name: str, value: Any, declared: str, runtime: bool) -> Argument:
         return None
     if isinstance(value, torch.device) and value.type == "neuron":
         return torch.device("cpu")
-    if value is None or isinstance(value, (bool, int, float, str, *_NAMED)):
+    if value is None or isinstance(value, (bool, int, float, complex, str, *_NAMED)):
         return value
     raise UnsupportedError(f"it has an argument of type {type(value).__name__}")
 
@@ -134,6 +134,8 @@ def _to_json(value: Argument) -> Any:
         return {"varies": value.type}
     if isinstance(value, torch.device):
         return {"device": str(value)}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
     if isinstance(value, _NAMED):
         return {"torch": str(value).removeprefix("torch.")}
     return value
@@ -157,6 +159,8 @@ def _from_json(value: Any) -> Argument:
         return VaryingNumber(value["varies"])
     if "device" in value:
         return torch.device(value["device"])
+    if "complex" in value:
+        return complex(*value["complex"])
     return getattr(torch, value["torch"])
 
 
