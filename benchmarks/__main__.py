@@ -13,6 +13,7 @@ from pathlib import Path
 NAMES = (
     "execution",
     "torch_peers",
+    "first_step",
     "cache",
     "cache_faults",
     "cache_waiters",

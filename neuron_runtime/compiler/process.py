@@ -20,10 +20,15 @@ _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 
 class WorkerProcess:
-    """A running `neuron_runtime.compiler.worker`. Belongs to the process that made it, and dies with it."""
+    """A running `python -m module LIFELINE [MEMORY_LIMIT]`. Belongs to the process that made it, and dies with it."""
 
-    def __init__(self, memory_limit: int | None = None) -> None:
-        """`memory_limit` is in bytes beyond the idle worker's own. Raises OSError when no process can be started."""
+    def __init__(
+        self, module: str, memory_limit: int | None = None, *, environ: Mapping[str, str] | None = None
+    ) -> None:
+        """`memory_limit` is in bytes beyond the idle worker's own; `environ` is added to the environment.
+
+        Raises OSError when no process can be started.
+        """
         self._owner = os.getpid()
         # Appending, so that the worker's position in the file is its own and reading here does not move it.
         self._stderr = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed by `end`
@@ -34,7 +39,7 @@ class WorkerProcess:
                     sys.executable,
                     "-P",  # the caller's working directory is no place to import from
                     "-m",
-                    "neuron_runtime.compiler.worker",
+                    module,
                     str(lifeline),
                     *([str(memory_limit)] if memory_limit else []),
                 ],
@@ -43,7 +48,7 @@ class WorkerProcess:
                 stderr=self._stderr,
                 bufsize=0,
                 pass_fds=(lifeline,),
-                env=_environment(),
+                env={**_environment(), **(environ or {})},
                 start_new_session=True,  # Ctrl-C is for the caller, who then ends the worker
             )
         except BaseException:
@@ -105,6 +110,10 @@ class WorkerProcess:
             os.close(self._lifeline)
             self._lifeline = -1
         return status
+
+    def kill(self) -> None:
+        """Kill the worker and leave the rest to whoever waits for its reply."""
+        self._process.kill()
 
     def reap(self) -> int:
         """The exit status of a worker that has closed its end, which is given a moment to be gone."""

@@ -8,14 +8,12 @@ from typing import Any
 
 import torch
 
+from torch_neuronx.eager.arguments import Argument, NumberArgument, TensorArgument, VaryingNumber
 from torch_neuronx.eager.layout import Layout, layout_of
-from torch_neuronx.eager.numbers import runtime_numbers
 from torch_neuronx.eager.operators import stand_in_for
 from torch_neuronx.eager.plan import Immediate, Place, TensorInput
-from torch_neuronx.eager.policy import UnsupportedError
 
-_TAKE_INDICES_FROM_ANYWHERE = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
-_NUMBER_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
+_NUMBER_DTYPES = {"bool": torch.bool, "int": torch.int64, "float": torch.float32}
 _DEMOTED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 
@@ -33,21 +31,12 @@ class Operand:
         return layout_of(self.sizes, self.strides)
 
 
-class MixedDevicesError(RuntimeError):
-    """PyTorch's own words for it."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(
-            f"Expected all tensors to be on the same device, but found at least two devices, neuron and {device}!"
-        )
-
-
 class Call:
     """The arguments of a call, taken apart. Positions are those of the schema, keyword arguments included."""
 
-    def __init__(self, op: torch._ops.OpOverload, arguments: Sequence[Any]) -> None:
+    def __init__(self, op: torch._ops.OpOverload, arguments: Sequence[Argument]) -> None:
         self.op = op
-        self.arguments = [_on_cpu(value) for value in arguments]
+        self.arguments = list(arguments)
         self.schema = op._schema.arguments
         self.stand_in = stand_in_for(op._schema.name, self.arguments)
         self.written = [
@@ -55,36 +44,23 @@ class Call:
         ]
         self.operands: list[Operand] = []
         self.immediates: list[Immediate] = []
-        runtime = runtime_numbers(op._schema.name, op._schema.overload_name)
-        for number, (value, entry) in enumerate(zip(self.arguments, self.schema, strict=True)):
-            if isinstance(value, (list, tuple)):
-                for item, part in enumerate(value):
-                    self._take(part, (number, item), declared=str(entry.type))
-            else:
-                self._take(value, (number, -1), number_too=entry.name in runtime, declared=str(entry.type))
+        for number, value in enumerate(self.arguments):
+            for item, part in enumerate(value) if isinstance(value, list) else ((-1, value),):
+                self._take(part, (number, item))
 
-    def _take(self, value: Any, place: Place, *, number_too: bool = False, declared: str = "") -> None:
-        if isinstance(value, torch.Tensor):
-            if value.layout is not torch.strided:
-                raise UnsupportedError(f"it has a {value.layout} argument")
-            if value.is_complex():
-                raise UnsupportedError("complex numbers do not lower")
-            if value.device.type == "neuron":
-                self.operands.append(Operand(place, value.dtype, tuple(value.shape), tuple(value.stride())))
-            elif value.device.type == "cpu" and value.dim() == 0:
-                self._take_number(place, value.dtype)
-            elif self.op._schema.name in _TAKE_INDICES_FROM_ANYWHERE:
-                raise UnsupportedError("its indices are on the host")
-            else:
-                raise MixedDevicesError(value.device)
-        elif isinstance(value, (bool, int, float, complex)) and ("Tensor" in declared or _varies(value, number_too)):
-            # A number the user wrote has no dtype of its own, and 32 bits will do.
-            self._take_number(place, _NUMBER_DTYPES[type(value)])
+    def _take(self, value: Argument, place: Place) -> None:
+        if isinstance(value, TensorArgument):
+            self.operands.append(Operand(place, value.dtype, value.sizes, value.strides))
+        elif isinstance(value, NumberArgument):
+            self.immediates.append(Immediate("argument", place, value.dtype))
+        elif isinstance(value, VaryingNumber):
+            self.immediates.append(Immediate("argument", place, _NUMBER_DTYPES[value.type]))
 
-    def _take_number(self, place: Place, dtype: torch.dtype) -> None:
-        if dtype.is_complex:
-            raise UnsupportedError("it has a complex number for an argument")
-        self.immediates.append(Immediate("argument", place, dtype))
+    def example(self, immediate: Immediate) -> Any:
+        """A number as the operator takes it, of any value."""
+        number, item = immediate.place
+        value = self.arguments[number] if item < 0 else self.arguments[number][item]
+        return torch.ones((), dtype=value.dtype) if isinstance(value, NumberArgument) else value.example
 
     @property
     def inputs(self) -> tuple[TensorInput, ...]:
@@ -98,7 +74,7 @@ class Call:
 
     def with_tensors(self, make: Callable[[Operand], Any], number: Callable[[Immediate], Any]) -> list[Any]:
         """The arguments with other tensors, and other numbers, in the places of these."""
-        filled = [list(value) if isinstance(value, (list, tuple)) else value for value in self.arguments]
+        filled = [list(value) if isinstance(value, list) else value for value in self.arguments]
         for operand in self.operands:
             _put(filled, operand.place, make(operand))
         for immediate in self.immediates:
@@ -112,11 +88,6 @@ class Call:
         return (function or self.stand_in or self.op)(*positional, **named)
 
 
-def _varies(value: Any, runtime: bool) -> bool:
-    """As signature.cpp has it: zero and one, truth values and complex numbers are part of the signature."""
-    return runtime and type(value) in (int, float) and value not in (0, 1)
-
-
 def demoted(dtype: torch.dtype) -> torch.dtype:
     """The dtype that the device computes in."""
     return _DEMOTED.get(dtype, dtype)
@@ -128,11 +99,3 @@ def _put(arguments: list[Any], place: Place, value: Any) -> None:
         arguments[number] = value
     else:
         arguments[number][item] = value
-
-
-def _on_cpu(value: Any) -> Any:
-    if isinstance(value, torch.device) and value.type == "neuron":
-        return torch.device("cpu")
-    if isinstance(value, torch.Generator):
-        return None
-    return value

@@ -36,7 +36,7 @@ def expected(call: Call) -> Returned:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(allow_non_fake_inputs=True):
-        arguments = call.with_tensors(_empty, lambda immediate: _value(call, immediate))
+        arguments = call.with_tensors(_empty, call.example)
         returned = call.invoke(arguments)
     outputs: list[Output] = []
     results: list[tuple[str, int, int]] = []
@@ -203,11 +203,6 @@ def _in_memory(operand: Operand) -> tuple[int, ...]:
 
 def _empty(operand: Operand) -> torch.Tensor:
     return torch.empty_strided(operand.sizes, operand.strides, dtype=operand.dtype, device="cpu")
-
-
-def _value(call: Call, immediate: Immediate) -> Any:
-    number, item = immediate.place
-    return call.arguments[number] if item < 0 else call.arguments[number][item]
 
 
 def _contiguous(sizes: tuple[int, ...]) -> tuple[int, ...]:

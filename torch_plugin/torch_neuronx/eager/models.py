@@ -1,4 +1,4 @@
-"""NEFFs of operators: compiled once through the cache, loaded once on each core."""
+"""What this process has one of: the cache, the processes that lower and compile, and each graph loaded on a core."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from torch_neuronx.device.runtime import RUNTIME
 
 if TYPE_CHECKING:
     from neuron_runtime.client.model import NrtpyModel
-    from torch_neuronx.build import NeffBuilder
-    from torch_neuronx.lowering import Lowered
+    from torch_neuronx.build import NeffBuilder, StableHlo
+    from torch_neuronx.eager.recipes import Recipes
+    from torch_neuronx.worker.worker import LoweringWorker
 
 _loaded: weakref.WeakValueDictionary[tuple[bytes, int], NrtpyModel] = weakref.WeakValueDictionary()
 
 
-def load(lowered: Lowered, name: str, device: int) -> NrtpyModel:
+def load(lowered: StableHlo, name: str, device: int) -> NrtpyModel:
     """The graph's model on that device. Raises CompileFailure, and NrtError when it cannot be loaded."""
     from neuron_runtime.client.model import NrtpyModel
     from torch_neuronx.build import compile_options
@@ -39,3 +40,19 @@ def builder() -> NeffBuilder:
     from torch_neuronx.build import NeffBuilder
 
     return NeffBuilder(NeffCache.open(), WarmCompiler())
+
+
+def recipes() -> Recipes:
+    """Those for this process's device, from the same cache."""
+    from torch_neuronx.eager.recipes import Recipes
+
+    session = RUNTIME.session
+    return Recipes(builder().cache, lowering_worker(), session.target, session.lnc)
+
+
+@functools.cache
+def lowering_worker() -> LoweringWorker:
+    """The one of this process."""
+    from torch_neuronx.worker.worker import LoweringWorker
+
+    return LoweringWorker()

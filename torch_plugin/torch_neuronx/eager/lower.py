@@ -1,0 +1,45 @@
+"""From the description of a call to its recipe. Runs in the worker: torch-mlir may take its process down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from torch_neuronx.eager.arguments import Argument
+from torch_neuronx.eager.call import Call
+from torch_neuronx.eager.graph import expected, graph_of
+from torch_neuronx.eager.policy import UnsupportedError
+from torch_neuronx.eager.recipe import OnHost, Recipe
+from torch_neuronx.errors import LoweringError
+
+
+def lower_call(op: torch._ops.OpOverload, arguments: Sequence[Argument]) -> Recipe | OnHost:
+    """What to do for a call of this form."""
+    from torch_neuronx.lowering import lower_graph
+
+    try:
+        call = Call(op, arguments)
+        returned = expected(call)
+        if all(0 in output.sizes for output in returned.outputs):
+            return Recipe(b"", 0, (), (), returned.outputs, returned.results)
+        graph = graph_of(call, returned)
+        stablehlo = lower_graph(graph.module).stablehlo
+    except MemoryError:
+        raise
+    except UnsupportedError as error:
+        return OnHost(str(error))
+    except LoweringError as error:
+        return OnHost(error.message, lasting=not _starved(error))
+    except Exception as error:  # noqa: BLE001
+        # Either PyTorch cannot trace it, or the arguments are wrong: the host's own kernel knows which.
+        return OnHost(f"{type(error).__name__}: {error}", lasting=False)
+    return Recipe(stablehlo, graph.drawn, call.inputs, graph.immediates, returned.outputs, returned.results)
+
+
+def _starved(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return True
+        error = error.__cause__
+    return False
