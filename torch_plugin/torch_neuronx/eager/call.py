@@ -67,8 +67,6 @@ class Call:
         if isinstance(value, torch.Tensor):
             if value.layout is not torch.strided:
                 raise UnsupportedError(f"it has a {value.layout} argument")
-            if value.is_complex():
-                raise UnsupportedError("complex numbers do not lower")
             if value.device.type == "neuron":
                 self.operands.append(Operand(place, value.dtype, tuple(value.shape), tuple(value.stride())))
             elif value.device.type == "cpu" and value.dim() == 0:
@@ -82,9 +80,17 @@ class Call:
             self._take_number(place, _NUMBER_DTYPES[type(value)])
 
     def _take_number(self, place: Place, dtype: torch.dtype) -> None:
-        if dtype.is_complex:
-            raise UnsupportedError("it has a complex number for an argument")
+        if dtype in (torch.complex64, torch.complex128):
+            dtype = torch.complex64  # two float32 numbers in the word that a command has room for
+        elif dtype.is_complex:
+            raise UnsupportedError(f"it has a number of {dtype} for an argument")
         self.immediates.append(Immediate("argument", place, dtype))
+
+    @property
+    def complex(self) -> bool:
+        """Whether complex numbers go in."""
+        values = [*self.operands, *self.immediates]
+        return any(value.dtype.is_complex for value in values) or any(isinstance(v, complex) for v in self.arguments)
 
     @property
     def inputs(self) -> tuple[TensorInput, ...]:

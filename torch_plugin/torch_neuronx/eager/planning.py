@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _VALUE_DEPENDENT = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 
+_BY_MASKS_ONLY = {"aten::index"}  # integers as indices say nothing about the result's size
+
 
 def make_plan(name: str, overload: str, arguments: Sequence[Any], device: int) -> Plan | None:
     """The plan of this call and all of its signature; None where the host has to run it.
@@ -91,7 +93,8 @@ def _overload(name: str, overload: str) -> torch._ops.OpOverload:
 
 def _require_static(call: Call) -> None:
     tags = _VALUE_DEPENDENT & set(call.op.tags)
-    if tags:
+    masks = any(operand.dtype in (torch.bool, torch.uint8) for operand in call.operands[1:])
+    if tags and (masks or call.op._schema.name not in _BY_MASKS_ONLY):
         raise UnsupportedError("its result's size depends on values")
     random = torch.Tag.nondeterministic_seeded in call.op.tags
     if random and (call.op._schema.name, call.op._schema.overload_name) not in RANDOM:
