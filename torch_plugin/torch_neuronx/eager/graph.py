@@ -152,7 +152,9 @@ def _compute_pairs(call: Call, returned: Returned, arguments: list[Any]) -> list
     """What an operator makes of complex numbers, or complex ones of real ones."""
     function = functional_of(call.op)
     rule = rule_for(call.op._schema.name)
-    if rule is None and any(number.place[1] < 0 and not _is_tensor_argument(call, number) for number in call.immediates):
+    if rule is None and any(
+        number.place[1] < 0 and not _is_tensor_argument(call, number) for number in call.immediates
+    ):
         rule = rewrite(call.op._schema.name)
     kept = [
         (entry, value)

@@ -91,11 +91,19 @@ def _overload(name: str, overload: str) -> torch._ops.OpOverload:
     return found
 
 
+def _lies_as_written(call: Call) -> bool:
+    """Whether a row-major tensor from the beginning of its storage is what strides and offset refer to."""
+    named = dict(zip((entry.name for entry in call.schema), call.arguments, strict=True))
+    return named.get("storage_offset") is None and bool(named["self"].is_contiguous())
+
+
 def _require_static(call: Call) -> None:
     tags = _VALUE_DEPENDENT & set(call.op.tags)
     masks = any(operand.dtype in (torch.bool, torch.uint8) for operand in call.operands[1:])
     if tags and (masks or call.op._schema.name not in _BY_MASKS_ONLY):
         raise UnsupportedError("its result's size depends on values")
+    if call.op._schema.name.startswith("aten::as_strided") and not _lies_as_written(call):
+        raise UnsupportedError("its strides are those of a memory that the graph does not see")
     random = torch.Tag.nondeterministic_seeded in call.op.tags
     if random and (call.op._schema.name, call.op._schema.overload_name) not in RANDOM:
         raise UnsupportedError("its random numbers have no graph")

@@ -34,10 +34,12 @@ def beyond_32_bits(*values: Any) -> bool:
 
 def differ(one: Any, other: Any) -> bool:
     """Whether two runs gave different numbers."""
-    return any(
-        isinstance(left, torch.Tensor) and left.numel() > 0 and left.dtype is not torch.complex32 and not torch.allclose(left, right, rtol=0.0, atol=0.0, equal_nan=True)
-        for left, right in zip(leaves(one), leaves(other), strict=False)
-    )
+    for left, right in zip(leaves(one), leaves(other), strict=False):
+        if not isinstance(left, torch.Tensor) or not left.numel() or left.dtype is torch.complex32:
+            continue
+        if left.shape != right.shape or not torch.allclose(left, right, rtol=0.0, atol=0.0, equal_nan=True):
+            return True
+    return False
 
 
 def difference(found: Any, wanted: Any, *, exact: Any = None, values: str = "all") -> str:

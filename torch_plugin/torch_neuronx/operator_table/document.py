@@ -19,26 +19,28 @@ _WORTH_TELLING = (Verdict.WRONG, Verdict.FAILED, Verdict.CRASHED, Verdict.HUNG)
 
 _HEAD = """# Operators on the device
 
-PyTorch's own samples of its operators (`torch.testing`'s op_db), run on the device and compared with the CPU. Written by
+PyTorch's own samples of its operators (`torch.testing`'s op_db), run on the device and compared with the CPU.
+Written by
 
 ```console
 {command}
 ```
 
-with torch {torch}, torch-mlir {mlir}, jaxlib {jaxlib}; up to {samples} samples of each operator, dtype and direction, spread over those it has.
-A case is one operator with one dtype, forward or backward; of its samples the worst counts. What was not run has no word in the table.
+with torch {torch}, torch-mlir {mlir}, jaxlib {jaxlib}; up to {samples} samples of each operator, dtype and
+direction, spread over those it has. A case is one operator with one dtype, forward or backward; of its samples the worst
+counts. What was not run has no word in the table.
 
 | word | what it says |
 | --- | --- |
 | compiled | all that ran is a NEFF, and the results agree |
-| host | the size of a result, or what comes next, depends on values: no static graph can exist. It ran on the host |
+| host | it ran on the host, since a size, or what comes next, depends on values: no static graph exists |
 | fell back | an operator with a graph to be had ran on the host; the last column names it |
-| wrong, failed, crashed, hung | results differ; an error that the CPU does not raise; the process died; no answer in time |
-| - | no sample that the CPU runs and the device can hold (sparse, `channels_last`, integers beyond 32 bits, CUDA only) |
+| wrong, failed, crashed, hung | results differ; an error the CPU does not raise; the process died; no answer |
+| - | no sample that the CPU runs and the device can hold (sparse, `channels_last`, wide integers, CUDA only) |
 
-Numbers agree within ten times `torch.testing`'s tolerances, or if the device is at most four times as far from the result in float64
-as the CPU is. Random numbers are compared by shape, dtype and, from 50 of them, mean; unset memory by shape and dtype. {excused} samples
-were left out since their integers need more than 32 bits: the device has 32.
+Numbers agree within ten times `torch.testing`'s tolerances, or if the device is at most four times as far from the
+result in float64 as the CPU is. Random numbers are compared by shape, dtype and, from 50 of them, mean; unset memory by
+shape and dtype. {excused} samples were left out since their integers need more than 32 bits: the device has 32.
 """
 
 

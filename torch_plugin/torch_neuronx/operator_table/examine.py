@@ -125,7 +125,7 @@ class _Run:
         torch.manual_seed(seed)
         sample = self._sample
         given = moved(mapped((sample.input, list(sample.args), dict(sample.kwargs)), change), device)
-        with mock.patch.object(torch, "manual_seed", lambda _: torch.default_generator):
+        with mock.patch.object(torch, "manual_seed", return_value=torch.default_generator):
             # Many of the database's random operators set a seed of their own, which would hide that they are random.
             results = database()[self._case.name](given[0], *given[1], **given[2])
         if not self._case.backward:

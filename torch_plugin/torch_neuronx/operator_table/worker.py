@@ -1,4 +1,4 @@
-"""The process that examines cases: names of cases on its standard input, outcomes on its standard output, a line each."""
+"""The process that examines cases: cases on its standard input, outcomes on its standard output, a line each."""
 
 from __future__ import annotations
 

@@ -11,7 +11,32 @@ from typing import Any
 def eager_decompositions() -> dict[Any, Callable[..., Any]]:
     """Of all groups; a later one counts."""
     from torch_neuronx.eager import operators
-    from torch_neuronx.eager.decompositions import bessel, incomplete, library, linalg, places, polynomials, scans, special, windows
+    from torch_neuronx.eager.decompositions import (
+        bessel,
+        grids,
+        incomplete,
+        library,
+        linalg,
+        orthogonal,
+        places,
+        polynomials,
+        scans,
+        special,
+        windows,
+    )
 
-    groups = (library, operators, scans, special, incomplete, bessel, polynomials, linalg, windows, places)
+    groups = (
+        library,
+        operators,
+        scans,
+        special,
+        incomplete,
+        bessel,
+        polynomials,
+        linalg,
+        windows,
+        places,
+        orthogonal,
+        grids,
+    )
     return {operator: rule for group in groups for operator, rule in group.table().items()}

@@ -10,6 +10,8 @@ import torch
 # Names of operators with all their overloads.
 _NAMES = (
     "_batch_norm_with_update",
+    "_batch_norm_no_update",
+    "_batch_norm_with_update_functional",
     "_chunk_cat",
     "expand_copy",
     "isneginf",

@@ -1,6 +1,8 @@
 """Factorisations by columns: as many steps as the matrix has columns, each on a whole batch. Larger ones run on the
 host, where LAPACK's blocked algorithms are."""
 
+# ruff: noqa: N803 - arguments are called as in the schema, since PyTorch names them
+
 from __future__ import annotations
 
 import functools
@@ -51,7 +53,9 @@ def cholesky_ex(
     for step in _steps(size):
         pivot = rest[..., step, step]
         info = torch.where((info == 0) & ~(pivot > 0), torch.full_like(info, step + 1), info)
-        column = torch.where(rows >= step, rest[..., :, step] / torch.sqrt(pivot).unsqueeze(-1), torch.zeros_like(pivot).unsqueeze(-1))
+        column = torch.where(
+            rows >= step, rest[..., :, step] / torch.sqrt(pivot).unsqueeze(-1), torch.zeros_like(pivot).unsqueeze(-1)
+        )
         rest = rest - column.unsqueeze(-1) * column.unsqueeze(-2)
         columns.append(column)
     factor = torch.stack(columns, -1) if columns else self.clone()
@@ -62,9 +66,7 @@ def cholesky(self: torch.Tensor, upper: bool = False) -> torch.Tensor:
     return cholesky_ex(self, upper=upper)[0]
 
 
-def substitute(
-    matrix: torch.Tensor, right: torch.Tensor, *, upper: bool, unitriangular: bool = False
-) -> torch.Tensor:
+def substitute(matrix: torch.Tensor, right: torch.Tensor, *, upper: bool, unitriangular: bool = False) -> torch.Tensor:
     """X of `matrix` X = `right`, row by row."""
     size = matrix.shape[-1]
     batch = torch.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
@@ -83,19 +85,22 @@ def substitute(
 
 
 def solve_triangular(
-    self: torch.Tensor, B: torch.Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False  # noqa: N803
+    self: torch.Tensor,
+    B: torch.Tensor,
+    *,
+    upper: bool,
+    left: bool = True,
+    unitriangular: bool = False,
 ) -> torch.Tensor:
     if left:
         return substitute(self, B, upper=upper, unitriangular=unitriangular)
-    turned = substitute(
-        self.transpose(-1, -2), B.transpose(-1, -2), upper=not upper, unitriangular=unitriangular
-    )
+    turned = substitute(self.transpose(-1, -2), B.transpose(-1, -2), upper=not upper, unitriangular=unitriangular)
     return turned.transpose(-1, -2)
 
 
 def triangular_solve(
     self: torch.Tensor,
-    A: torch.Tensor,  # noqa: N803
+    A: torch.Tensor,
     upper: bool = True,
     transpose: bool = False,
     unitriangular: bool = False,
@@ -137,7 +142,10 @@ def eliminate(self: torch.Tensor, pivot: bool = True) -> tuple[torch.Tensor, tor
 
 
 def lu_factor_ex(
-    A: torch.Tensor, *, pivot: bool = True, check_errors: bool = False  # noqa: N803
+    A: torch.Tensor,
+    *,
+    pivot: bool = True,
+    check_errors: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     del check_errors
     factors, swaps, _, info = eliminate(A, pivot)
@@ -157,7 +165,7 @@ def _permutation(order: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return (rows.unsqueeze(-1) == order.unsqueeze(-2)).to(dtype)
 
 
-def lu(A: torch.Tensor, *, pivot: bool = True) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # noqa: N803
+def lu(A: torch.Tensor, *, pivot: bool = True) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     factors, _, order, _ = eliminate(A, pivot)
     lower, upper = _triangles(factors)
     permutation = _permutation(order, A.dtype) if pivot else torch.empty(0, dtype=A.dtype, device=A.device)
@@ -175,8 +183,8 @@ def _order_of(swaps: torch.Tensor, height: int) -> torch.Tensor:
 
 
 def lu_unpack(
-    LU_data: torch.Tensor,  # noqa: N803
-    LU_pivots: torch.Tensor,  # noqa: N803
+    LU_data: torch.Tensor,
+    LU_pivots: torch.Tensor,
     unpack_data: bool = True,
     unpack_pivots: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -195,7 +203,12 @@ def _solved(factors: torch.Tensor, order: torch.Tensor, right: torch.Tensor) -> 
 
 
 def lu_solve(
-    LU: torch.Tensor, pivots: torch.Tensor, B: torch.Tensor, *, left: bool = True, adjoint: bool = False  # noqa: N803
+    LU: torch.Tensor,
+    pivots: torch.Tensor,
+    B: torch.Tensor,
+    *,
+    left: bool = True,
+    adjoint: bool = False,
 ) -> torch.Tensor:
     right = B if left else B.transpose(-1, -2)
     if adjoint == left:
@@ -210,9 +223,13 @@ def lu_solve(
 
 
 def solve_ex(
-    A: torch.Tensor, B: torch.Tensor, *, left: bool = True, check_errors: bool = False  # noqa: N803
+    A: torch.Tensor,
+    B: torch.Tensor,
+    *,
+    left: bool = True,
+    check_errors: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Result, factors, pivots, info; a right side that is a batch of vectors is told from one matrix as PyTorch does."""
+    """Result, factors, pivots, info; a batch of vectors on the right is told from one matrix as PyTorch does."""
     del check_errors
     vector = B.dim() == 1 or (A.dim() - 1 == B.dim() and B.shape == A.shape[:-1])
     right = B.unsqueeze(-1) if vector else B
@@ -225,7 +242,7 @@ def solve_ex(
     return (value.squeeze(-1) if vector else value), factors, swaps, info
 
 
-def inv_ex(A: torch.Tensor, *, check_errors: bool = False) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: N803
+def inv_ex(A: torch.Tensor, *, check_errors: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     del check_errors
     factors, _, order, info = eliminate(A)
     eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device).expand(A.shape)
@@ -240,20 +257,20 @@ def _sign_of(swaps: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return torch.where(even, ones, -ones)
 
 
-def det(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # noqa: N803
+def det(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     factors, swaps, _, _ = eliminate(A)
     diagonal = torch.diagonal(factors, dim1=-2, dim2=-1)
     return diagonal.prod(-1) * _sign_of(swaps, A), factors, swaps
 
 
-def slogdet(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # noqa: N803
+def slogdet(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     factors, swaps, _, _ = eliminate(A)
     diagonal = torch.diagonal(factors, dim1=-2, dim2=-1)
     sign = torch.sgn(diagonal).prod(-1) * _sign_of(swaps, A)
     return sign, torch.log(diagonal.abs()).sum(-1), factors, swaps
 
 
-def cholesky_solve(self: torch.Tensor, A: torch.Tensor, upper: bool) -> torch.Tensor:  # noqa: N803
+def cholesky_solve(self: torch.Tensor, A: torch.Tensor, upper: bool) -> torch.Tensor:
     lower = A.transpose(-1, -2) if upper else A
     first = substitute(lower, self, upper=False)
     return substitute(lower.transpose(-1, -2), first, upper=True)

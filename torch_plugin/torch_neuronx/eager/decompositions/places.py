@@ -83,10 +83,38 @@ def index_put(
     self: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> torch.Tensor:
     del unsafe
-    if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
-        if len(indices) != 1 or values.numel() != 1 or accumulate:
-            raise UnsupportedError("how many values it writes depends on a mask")
-    return torch.ops.aten.index_put(self, indices, values, accumulate)
+    masked = any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
+    if masked and (len(indices) != 1 or values.numel() != 1 or accumulate):
+        raise UnsupportedError("how many values it writes depends on a mask")
+    if masked:
+        return torch.ops.aten.index_put(self, indices, values, accumulate)
+    # Which places an index with gaps names is said by the places themselves, indexed likewise.
+    places = torch.arange(self.numel(), dtype=torch.int64, device=self.device).reshape(self.shape)
+    chosen = torch.ops.aten.index(places, indices)
+    given, flat = values.to(self.dtype).expand(chosen.shape).reshape(-1), self.reshape(-1)
+    written = (
+        flat.scatter_add(0, chosen.reshape(-1), given) if accumulate else flat.scatter(0, chosen.reshape(-1), given)
+    )
+    return written.reshape(self.shape)
+
+
+def nonzero_static(self: torch.Tensor, *, size: int, fill_value: int = -1) -> torch.Tensor:
+    """The places that are not zero come first when sorted by whether they are."""
+    flat = self.reshape(-1) != 0
+    order = torch.sort(flat.logical_not().to(torch.int32), stable=True)[1][:size]
+    steps = torch.arange(size, dtype=torch.int64, device=self.device)
+    if size > order.shape[0]:
+        order = torch.cat([order, torch.zeros(size - order.shape[0], dtype=torch.int64, device=self.device)])
+    found = steps < flat.to(torch.int64).sum()
+    columns = []
+    for number in range(self.dim()):
+        inner = math.prod(self.shape[number + 1 :])
+        place = torch.div(order, inner, rounding_mode="floor")
+        columns.append(place - torch.div(place, self.shape[number], rounding_mode="floor") * self.shape[number])
+    if not columns:
+        return torch.empty(size, 0, dtype=torch.int64, device=self.device)
+    filling = torch.full((), fill_value, dtype=torch.int64, device=self.device)
+    return torch.where(found.unsqueeze(-1), torch.stack(columns, -1), filling)
 
 
 def put(self: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
@@ -259,6 +287,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         aten.index_reduce.default: index_reduce,
         aten.linalg_vector_norm.default: vector_norm,
         aten.logsumexp.default: logsumexp,
+        aten.nonzero_static.default: nonzero_static,
         aten.put.default: put,
         aten.scatter.reduce: _scatter,
         aten.scatter.value_reduce: _scatter,

@@ -264,8 +264,6 @@ def polygamma(n: int, x: torch.Tensor) -> torch.Tensor:
     return torch.where(left, (math.pi / sine) ** 2 - value, value)
 
 
-
-
 def _polygamma(n: int, x: torch.Tensor) -> torch.Tensor:
     return floating(functools.partial(polygamma, n))(x)
 

@@ -127,9 +127,7 @@ def _avg_pool(rank: int) -> Callable[..., torch.Tensor]:
     ) -> torch.Tensor:
         kernels, strides, pads = (_each(v, rank) for v in (kernel_size, stride or kernel_size, padding))
         sizes = self.shape[-rank:]
-        tables = [
-            _strided(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(sizes, kernels, strides, pads, strict=True)
-        ]
+        tables = [_strided(n, k, s, p, 1, ceil_mode) for n, k, s, p in zip(sizes, kernels, strides, pads, strict=True)]
         total = _apply(self, [_mean_matrix(table, size) for table, size in zip(tables, sizes, strict=True)])
         counts: Any = numpy.ones((), dtype=numpy.float32)
         for table, n, k, s, p in zip(tables, sizes, kernels, strides, pads, strict=True):
@@ -178,10 +176,9 @@ def _cubic(t: float, a: float) -> float:
 
 def _weights(kind: str, size: int, count: int, align: bool, scale: float | None) -> list[list[float]]:
     """How much each place counts for each place of the result: PyTorch's rules of where it lies in the source."""
+    step = 1 / scale if scale else size / count
     if align:
-        step = (size - 1) / (count - 1) if count > 1 else 0.0
-    else:
-        step = 1 / scale if scale else size / count
+        step = (size - 1) / max(count - 1, 1)
     if kind.endswith("_aa"):
         return [_antialiased(kind, size, number, step) for number in range(count)]
     rows = []
