@@ -70,10 +70,11 @@ class LoadedModel:
     errors: int = 0
     total_ns: int = 0
     recent_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_LATENCIES_KEPT))
+    # By the count of numbers and the addresses: of two callers one may have in memory what the other sends along.
     _plans: dict[tuple[int, ...], Callable[[], None]] = field(default_factory=dict)
     # Tensors at addresses seen before: allocators hand out the same few again and again, in ever new combinations.
     _inputs: dict[tuple[int, int], object] = field(default_factory=dict)
-    _immediates: Immediates | None = None
+    _immediates: dict[int, Immediates] = field(default_factory=dict)
 
     @property
     def code_bytes(self) -> int:
@@ -93,9 +94,9 @@ class LoadedModel:
             inputs &= 0xFFFF_FFFF
             self._set_immediates(inputs, operands[-immediates:])
             operands = operands[:-immediates]
-        step = self._plans.get(operands)
+        step = self._plans.get((immediates, *operands))
         if step is None:
-            step = self._bind(inputs, operands)
+            step = self._bind(inputs, immediates, operands)
         step()
 
     @property
@@ -124,25 +125,26 @@ class LoadedModel:
         }
 
     def _set_immediates(self, inputs: int, words: tuple[int, ...]) -> None:
-        if self._immediates is None:
+        numbers = self._immediates.get(len(words))
+        if numbers is None:
             specs = self.manifest.inputs[inputs:]
             if len(specs) != len(words) or any(spec.shape for spec in specs):
                 raise self._wrong_count(inputs, len(words))
-            self._immediates = Immediates(specs, self.executable)
-        self._immediates.set(words)
+            numbers = self._immediates[len(words)] = Immediates(specs, self.executable)
+        numbers.set(words)
 
-    def _bind(self, inputs: int, operands: tuple[int, ...]) -> Callable[[], None]:
-        immediates = self._immediates.handles if self._immediates is not None else []
-        tensors = self.manifest.inputs[: len(self.manifest.inputs) - len(immediates)]
+    def _bind(self, inputs: int, numbers: int, operands: tuple[int, ...]) -> Callable[[], None]:
+        immediates = self._immediates[numbers].handles if numbers else []
+        tensors = self.manifest.inputs[: len(self.manifest.inputs) - numbers]
         outputs = self.manifest.outputs
         if inputs != len(tensors) or len(operands) != len(tensors) + len(outputs):
-            raise self._wrong_count(inputs, len(immediates))
+            raise self._wrong_count(inputs, numbers)
         handles = [self._handle(at, spec, operands[at]) for at, spec in enumerate(tensors)]
         results = [self._array(spec, offset) for spec, offset in zip(outputs, operands[inputs:], strict=True)]
         step = self.executable.bind([*handles, *immediates], [(array.ctypes.data, array.nbytes) for array in results])
         if len(self._plans) >= _PLANS_KEPT:
             self._plans.pop(next(iter(self._plans)))
-        self._plans[operands] = step
+        self._plans[numbers, *operands] = step
         return step
 
     def _handle(self, at: int, spec: TensorSpec, offset: int) -> object:

@@ -350,6 +350,8 @@ namespace {
 const char* const kWhole[] = {
     "convolution",
     "convolution_backward",
+    "cummax",
+    "cummin",
     "embedding",
     "native_group_norm",
     "native_layer_norm",
@@ -359,7 +361,9 @@ const char* const kWhole[] = {
 // Structured operators have a kernel for unknown devices that makes the output and calls the out= form: a second
 // dispatch and a second check of the arguments. Their plans know the outputs already.
 bool calls_out_form(const c10::OperatorHandle& op) {
-  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
+  // What changes a tensor's shape in place is no work for the device (factory.cpp).
+  return op.operator_name().name != "aten::as_strided_" &&
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
       !op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1);
 }
 

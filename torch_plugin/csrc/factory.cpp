@@ -166,6 +166,13 @@ Tensor as_strided(
   return at::native::as_strided_tensorimpl(self, size, stride, storage_offset);
 }
 
+// `transpose_` and its like end here.
+const Tensor& as_strided_(
+    const Tensor& self, at::IntArrayRef size, at::IntArrayRef stride, std::optional<int64_t> storage_offset) {
+  self.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride, storage_offset.value_or(self.storage_offset()));
+  return self;
+}
+
 // Attention is made of operators that compile; there is no fused kernel to choose.
 int64_t choose_attention(
     const Tensor&, const Tensor&, const Tensor&, const std::optional<Tensor>&, double, bool, std::optional<double>,
@@ -177,6 +184,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
   m.impl("as_strided", TORCH_FN(as_strided));
+  m.impl("as_strided_", TORCH_FN(as_strided_));
   m.impl("view", TORCH_FN(at::native::view));
   m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
   m.impl("unfold", TORCH_FN(at::native::unfold));

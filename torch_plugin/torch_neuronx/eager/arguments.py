@@ -17,7 +17,7 @@ from torch_neuronx.eager.numbers import runtime_numbers
 from torch_neuronx.eager.policy import UnsupportedError
 
 _TAKE_INDICES_FROM_ANYWHERE = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
-_NUMBERS = {"bool": True, "int": 2, "float": 2.0}
+_NUMBERS = {"bool": True, "int": 2, "float": 2.0, "complex": 2.0 + 2.0j}
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,16 @@ class TensorArgument:
     def elements(self) -> int:
         return math.prod(self.sizes)
 
+    @property
+    def contiguous(self) -> bool:
+        """Whether it lies row-major, as PyTorch has it."""
+        step = 1
+        for size, stride in zip(reversed(self.sizes), reversed(self.strides), strict=True):
+            if size != 1 and stride != step:
+                return self.elements == 0
+            step *= size
+        return True
+
 
 @dataclass(frozen=True)
 class NumberArgument:
@@ -42,12 +52,12 @@ class NumberArgument:
 
 @dataclass(frozen=True)
 class VaryingNumber:
-    """A number of Python's, `bool`, `int` or `float`, that no plan depends on."""
+    """A number of Python's, `bool`, `int`, `float` or `complex`, that no plan depends on."""
 
     type: str
 
     @property
-    def example(self) -> bool | int | float:
+    def example(self) -> complex:
         return _NUMBERS[self.type]
 
 
@@ -84,8 +94,6 @@ def _described(name: str, value: Any, declared: str, runtime: bool) -> Argument:
         return _tensor(name, value)
     if isinstance(value, (bool, int, float, complex)) and ("Tensor" in declared or _varies(value, runtime)):
         # A number the user wrote has no dtype of its own, and 32 bits will do.
-        if isinstance(value, complex):
-            raise UnsupportedError("it has a complex number for an argument")
         return VaryingNumber(type(value).__name__)
     if isinstance(value, torch.Generator):
         return None
@@ -99,11 +107,11 @@ def _described(name: str, value: Any, declared: str, runtime: bool) -> Argument:
 def _tensor(name: str, value: torch.Tensor) -> TensorArgument | NumberArgument:
     if value.layout is not torch.strided:
         raise UnsupportedError(f"it has a {value.layout} argument")
-    if value.is_complex():
-        raise UnsupportedError("complex numbers do not lower")
     if value.device.type == "neuron":
         return TensorArgument(value.dtype, tuple(value.shape), tuple(value.stride()))
     if value.device.type == "cpu" and value.dim() == 0:
+        if value.dtype is torch.complex32:
+            raise UnsupportedError("it has a number of torch.complex32 for an argument")
         return NumberArgument(value.dtype)
     if name in _TAKE_INDICES_FROM_ANYWHERE:
         raise UnsupportedError("its indices are on the host")

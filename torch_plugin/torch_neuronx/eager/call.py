@@ -13,7 +13,7 @@ from torch_neuronx.eager.layout import Layout, layout_of
 from torch_neuronx.eager.operators import stand_in_for
 from torch_neuronx.eager.plan import Immediate, Place, TensorInput
 
-_NUMBER_DTYPES = {"bool": torch.bool, "int": torch.int64, "float": torch.float32}
+_NUMBER_DTYPES = {"bool": torch.bool, "int": torch.int64, "float": torch.float32, "complex": torch.complex64}
 _DEMOTED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 
@@ -52,15 +52,25 @@ class Call:
         if isinstance(value, TensorArgument):
             self.operands.append(Operand(place, value.dtype, value.sizes, value.strides))
         elif isinstance(value, NumberArgument):
-            self.immediates.append(Immediate("argument", place, value.dtype))
+            self._take_number(place, value.dtype)
         elif isinstance(value, VaryingNumber):
-            self.immediates.append(Immediate("argument", place, _NUMBER_DTYPES[value.type]))
+            self._take_number(place, _NUMBER_DTYPES[value.type])
+
+    def _take_number(self, place: Place, dtype: torch.dtype) -> None:
+        # Of complex numbers a command has room for two float32.
+        self.immediates.append(Immediate("argument", place, demoted(dtype) if dtype.is_complex else dtype))
 
     def example(self, immediate: Immediate) -> Any:
         """A number as the operator takes it, of any value."""
         number, item = immediate.place
         value = self.arguments[number] if item < 0 else self.arguments[number][item]
         return torch.ones((), dtype=value.dtype) if isinstance(value, NumberArgument) else value.example
+
+    @property
+    def complex(self) -> bool:
+        """Whether complex numbers go in."""
+        values = [*self.operands, *self.immediates]
+        return any(value.dtype.is_complex for value in values) or any(isinstance(v, complex) for v in self.arguments)
 
     @property
     def inputs(self) -> tuple[TensorInput, ...]:

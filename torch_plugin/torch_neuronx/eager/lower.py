@@ -20,6 +20,7 @@ def lower_call(op: torch._ops.OpOverload, arguments: Sequence[Argument]) -> Reci
 
     try:
         call = Call(op, arguments)
+        _require_a_graph(call)
         returned = expected(call)
         if all(0 in output.sizes for output in returned.outputs):
             return Recipe(b"", 0, (), (), returned.outputs, returned.results)
@@ -35,6 +36,15 @@ def lower_call(op: torch._ops.OpOverload, arguments: Sequence[Argument]) -> Reci
         # Either PyTorch cannot trace it, or the arguments are wrong: the host's own kernel knows which.
         return OnHost(f"{type(error).__name__}: {error}", lasting=False)
     return Recipe(stablehlo, graph.drawn, call.inputs, graph.immediates, returned.outputs, returned.results)
+
+
+def _require_a_graph(call: Call) -> None:
+    name = call.op._schema.name
+    if name == "aten::index" and any(operand.dtype in (torch.bool, torch.uint8) for operand in call.operands[1:]):
+        raise UnsupportedError("its result's size depends on values")
+    named = dict(zip((entry.name for entry in call.schema), call.arguments, strict=True))
+    if name.startswith("aten::as_strided") and not (named.get("storage_offset") is None and named["self"].contiguous):
+        raise UnsupportedError("its strides are those of a memory that the graph does not see")
 
 
 def _starved(error: BaseException | None) -> bool:

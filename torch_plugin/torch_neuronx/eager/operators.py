@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,36 +19,27 @@ def stand_in_for(name: str, arguments: Sequence[Any]) -> torch._ops.OpOverload |
     return None
 
 
-@functools.cache
-def eager_decompositions() -> dict[Any, Callable[..., Any]]:
+def table() -> dict[Any, Callable[..., Any]]:
     """On top of the table for whole programs."""
     aten = torch.ops.aten
     return {
         aten.amax.default: extremum,
         aten.amin.default: extremum,
-        aten.logsumexp.default: extremum,
-        aten.max_pool2d_with_indices_backward.default: max_pool2d_backward,
+        aten.detach_.default: detached,
+        aten.div.Tensor_mode: divide,
     }
+
+
+def detached(self: torch.Tensor) -> torch.Tensor:
+    """What PyTorch does to a constant when it makes a tensor of it."""
+    return self
+
+
+def divide(self: torch.Tensor, other: torch.Tensor, *, rounding_mode: str | None) -> Any:
+    return torch.ops.aten.div.Tensor(self, other) if rounding_mode is None else NotImplemented
 
 
 def extremum(self: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
     """Of a tensor without dimensions it is the tensor; torch-mlir ends the process when it reduces one."""
     del dim, keepdim
     return self.clone() if self.dim() == 0 else NotImplemented
-
-
-def max_pool2d_backward(
-    grad_output: torch.Tensor,
-    self: torch.Tensor,
-    kernel_size: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    ceil_mode: bool,
-    indices: torch.Tensor,
-) -> torch.Tensor:
-    """Each gradient goes to the element that was the largest; windows may share one."""
-    del kernel_size, stride, padding, dilation, ceil_mode
-    planes = self.shape[:-2]
-    flat = torch.zeros([*planes, self.shape[-2] * self.shape[-1]], dtype=self.dtype, device=self.device)
-    return flat.scatter_add(-1, indices.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)

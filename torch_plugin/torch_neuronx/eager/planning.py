@@ -101,8 +101,8 @@ def _loaded(name: str, label: str, recipe: Recipe | OnHost, device: int) -> Nrtp
 
 
 def _require_static(op: torch._ops.OpOverload) -> None:
-    tags = _VALUE_DEPENDENT & set(op.tags)
-    if tags:
+    # Whether integers or masks are its indices is seen where it is lowered.
+    if _VALUE_DEPENDENT & set(op.tags) and op._schema.name != "aten::index":
         raise UnsupportedError("its result's size depends on values")
     random = torch.Tag.nondeterministic_seeded in op.tags
     if random and (op._schema.name, op._schema.overload_name) not in RANDOM:

@@ -90,6 +90,90 @@ def _dropout(draw: Stream, input: torch.Tensor, p: float, train: bool | None) ->
     return torch.where(mask, input * scale, torch.zeros_like(input)), mask
 
 
+def _given_normal(draw: Stream, mean: Any, std: Any = 1.0, **_: Any) -> torch.Tensor:
+    like = mean if isinstance(mean, torch.Tensor) else std
+    if isinstance(mean, torch.Tensor) and isinstance(std, torch.Tensor):
+        like = torch.broadcast_tensors(mean, std)[0]
+    return _normal(draw, like) * std + mean
+
+
+def _integers(draw: Stream, count: int, low: int, high: int) -> torch.Tensor:
+    """int64 in [low, high): the rest of 48 random bits."""
+    bits = (draw(2 * count) * (1 << 24)).to(torch.int64)
+    words = bits[:count] * (1 << 24) + bits[count:]
+    span = torch.full_like(words, min(high - low, 1 << 47))
+    return words - torch.div(words, span, rounding_mode="floor") * span + low
+
+
+def _random_from(draw: Stream, self: torch.Tensor, low: int, to: int | None, **_: Any) -> torch.Tensor:
+    high = _whole_range(self.dtype) if to is None else to
+    return _integers(draw, self.numel(), low, high).reshape(self.shape).to(self.dtype)
+
+
+def _random_to(draw: Stream, self: torch.Tensor, to: int, **_: Any) -> torch.Tensor:
+    return _random_from(draw, self, 0, to)
+
+
+def _random(draw: Stream, self: torch.Tensor, **_: Any) -> torch.Tensor:
+    return _random_from(draw, self, 0, None)
+
+
+def _whole_range(dtype: torch.dtype) -> int:
+    """As far as the dtype counts exactly, in 32 bits."""
+    if dtype.is_floating_point:
+        return min(int(2 / torch.finfo(dtype).eps), (1 << 31) - 1) + 1
+    return 2 if dtype is torch.bool else min(int(torch.iinfo(dtype).max), (1 << 31) - 1) + 1
+
+
+def _cauchy(draw: Stream, self: torch.Tensor, median: float = 0, sigma: float = 1, **_: Any) -> torch.Tensor:
+    return torch.tan(math.pi * (draw(self.numel()).reshape(self.shape) - 0.5)) * sigma + median
+
+
+def _log_normal(draw: Stream, self: torch.Tensor, mean: float = 1, std: float = 2, **_: Any) -> torch.Tensor:
+    return torch.exp(_normal(draw, self, mean, std))
+
+
+def _geometric(draw: Stream, self: torch.Tensor, p: float, **_: Any) -> torch.Tensor:
+    uniform = 1 - draw(self.numel()).reshape(self.shape)
+    return torch.ceil(torch.log(uniform) / math.log1p(-p)).clamp_min(1).to(self.dtype)
+
+
+def _multinomial(
+    draw: Stream, self: torch.Tensor, num_samples: int, replacement: bool = False, **_: Any
+) -> torch.Tensor:
+    """With replacement by the running sum; without, the smallest of exponential times (Efraimidis and Spirakis)."""
+    weights = self.to(torch.float32)
+    if replacement:
+        edges = weights.cumsum(-1)
+        drawn = draw(math.prod(self.shape[:-1]) * num_samples).reshape([*self.shape[:-1], num_samples])
+        level = drawn * edges[..., -1:]
+        return (level.unsqueeze(-1) >= edges.unsqueeze(-2)).to(torch.int64).sum(-1).clamp_max(self.shape[-1] - 1)
+    times = -torch.log(1 - draw(self.numel()).reshape(self.shape)) / weights
+    return torch.sort(times, dim=-1, stable=True)[1].narrow(-1, 0, num_samples)
+
+
+def _permutation(draw: Stream, n: int, **_: Any) -> torch.Tensor:
+    keys = (draw(2 * n) * (1 << 24)).to(torch.int64)
+    return torch.sort(keys[:n] * (1 << 24) + keys[n:], stable=True)[1]
+
+
+def _rrelu(
+    draw: Stream,
+    self: torch.Tensor,
+    noise: torch.Tensor,
+    lower: float = 0.125,
+    upper: float = 1 / 3,
+    training: bool = False,
+    **_: Any,
+) -> tuple[torch.Tensor, ...]:
+    """What it writes first, then what it makes."""
+    if not training:
+        return noise, torch.where(self > 0, self, self * ((lower + upper) / 2))
+    slopes = (draw(self.numel()).reshape(self.shape) * (upper - lower) + lower).to(self.dtype)
+    slopes = torch.where(self > 0, torch.ones_like(slopes), slopes)
+    return slopes, self * slopes
+
+
 # By operator and overload. The count is of numbers drawn for a tensor of that many elements.
 RANDOM: dict[tuple[str, str], Callable[..., Any]] = {
     ("aten::uniform_", ""): _uniform,
@@ -100,4 +184,17 @@ RANDOM: dict[tuple[str, str], Callable[..., Any]] = {
     ("aten::bernoulli", "out"): _bernoulli,
     ("aten::exponential_", ""): _exponential,
     ("aten::native_dropout", ""): _dropout,
+    ("aten::bernoulli", "p"): _bernoulli_float,
+    ("aten::cauchy_", ""): _cauchy,
+    ("aten::geometric_", ""): _geometric,
+    ("aten::log_normal_", ""): _log_normal,
+    ("aten::multinomial", ""): _multinomial,
+    ("aten::normal", "Tensor_Tensor"): _given_normal,
+    ("aten::normal", "Tensor_float"): _given_normal,
+    ("aten::normal", "float_Tensor"): _given_normal,
+    ("aten::random_", ""): _random,
+    ("aten::random_", "from"): _random_from,
+    ("aten::random_", "to"): _random_to,
+    ("aten::randperm", ""): _permutation,
+    ("aten::rrelu_with_noise", ""): _rrelu,
 }

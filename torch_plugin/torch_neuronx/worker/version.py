@@ -23,7 +23,7 @@ def lowering_version() -> str:
     except PackageNotFoundError:
         torch_mlir = "none"
     digest = hashlib.sha256()
-    for path in sorted([*_PACKAGE.glob("*.py"), *(_PACKAGE / "eager").glob("*.py")]):
+    for path in sorted([*_PACKAGE.glob("*.py"), *(_PACKAGE / "eager").rglob("*.py")]):
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)}\n".encode() + content)
     return f"{digest.hexdigest()[:32]} torch {torch.__version__} torch-mlir {torch_mlir}"[:200]
