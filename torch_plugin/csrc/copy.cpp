@@ -19,10 +19,6 @@ namespace {
 constexpr size_t kStagedBytes = 1 << 20;
 constexpr int64_t kMaxDimensions = 32; // what the executor's arrays can have
 
-bool on_neuron(const at::Tensor& tensor) {
-  return tensor.device().type() == kNeuron;
-}
-
 at::Tensor dense_like(const at::Tensor& tensor) {
   return empty_on_device(
       tensor.sizes(), at::contiguous_strides(tensor.sizes()), tensor.scalar_type(), tensor.device().index());
