@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from setuptools import setup
-from torch.utils.cpp_extension import BuildExtension, CppExtension
+from torch.utils.cpp_extension import BuildExtension, CppExtension, include_paths
 
 ROOT = Path(__file__).resolve().parent
 FLAGS = ["-O2", "-g0", "-Wall", "-fvisibility=hidden"]
@@ -39,7 +39,8 @@ setup(
         CppExtension(
             "torch_neuronx._C",
             sorted(str(path) for path in Path("csrc").glob("*.cpp")),
-            include_dirs=[str(ROOT / "csrc")],
+            # The profiler's headers include one another as if they lay at the top.
+            include_dirs=[str(ROOT / "csrc"), *(f"{path}/kineto" for path in include_paths())],
             extra_compile_args=list(FLAGS),
         )
     ],
