@@ -1,8 +1,8 @@
 """torch_neuronx on a simulated Trainium.
 
 Importing torch makes `neuron` a device; nothing has to be imported from here for that. `Program.build(module, args)`
-captures and lowers a whole program; `capture` and `lower` are its two halves. `import torch` runs this file, so it imports
-what it offers when that is asked for.
+captures and lowers a whole program; `capture` and `lower` are its two halves. `import torch` runs this file, so it
+imports what it offers when that is asked for.
 """
 
 import importlib
