@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from device_kit import DeviceHost
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("neuron")]
@@ -137,3 +138,15 @@ def test_neuron_config_refuses_what_it_cannot_do(tmp_path: Path) -> None:
         NeuronConfig(modes=[])
     with pytest.raises(ValueError, match="hardware"):
         NeuronConfig(modes=["hardware"])  # type: ignore[list-item]
+
+
+def test_neuron_config_moves_the_local_cache(device_host: DeviceHost, tmp_path: Path) -> None:
+    device_host.run(
+        f"""
+        import torch
+        from torch_neuronx.profiling import NeuronConfig
+        NeuronConfig(neff_cache_dir={str(tmp_path)!r})
+        torch.ones(3, device="neuron").neg().cpu()
+        """
+    )
+    assert len(list(tmp_path.rglob("*.neff"))) == 1
