@@ -1,53 +1,37 @@
 """Builds torch_neuronx._C against the torch that is installed; everything else is in pyproject.toml."""
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
-import torch
 from setuptools import setup
-from torch.utils.cpp_extension import BuildExtension, CppExtension
+from torch.utils.cpp_extension import BuildExtension, CppExtension, include_paths
 
 ROOT = Path(__file__).resolve().parent
 FLAGS = ["-O2", "-g0", "-Wall", "-fvisibility=hidden"]
+# PyTorch's headers are most of the work, so they are read twice and not once a file; twice, for two processors.
+PARTS = 2
 
 os.chdir(ROOT)
 # A compiler takes about a gigabyte; more of them at a time is the builder's choice.
-os.environ.setdefault("MAX_JOBS", str(min(2, os.cpu_count() or 1)))
+os.environ.setdefault("MAX_JOBS", str(min(PARTS, os.cpu_count() or 1)))
 
 
 class Build(BuildExtension):
-    """Reads PyTorch's headers once for all files where the compiler is GCC; they are most of the work."""
+    """Compiles files that include the real ones. Those share a namespace: names in it must differ."""
 
     def build_extensions(self) -> None:
-        header = Path(self.build_temp).resolve() / "common.h"
-        if self._precompile(header):
-            for extension in self.extensions:
-                extension.extra_compile_args += ["-include", str(header)]
+        for extension in self.extensions:
+            sources = sorted(extension.sources)
+            extension.sources = [self._part(number, sources[number::PARTS]) for number in range(PARTS)]
         super().build_extensions()
 
-    def _precompile(self, header: Path) -> bool:
-        compiler = [*self.compiler.compiler_so_cxx] if hasattr(self.compiler, "compiler_so_cxx") else []
-        if not compiler or "Free Software Foundation" not in _output([compiler[0], "--version"]):
-            return False
-        source, made = ROOT / "csrc" / "common.h", Path(f"{header}.gch")
-        if made.exists() and made.stat().st_mtime > max(source.stat().st_mtime, Path(torch.__file__).stat().st_mtime):
-            return True
-        header.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, header)
-        extension = self.extensions[0]
-        include = [f"-I{path}" for path in extension.include_dirs + self.compiler.include_dirs]
-        macros = ["-DTORCH_API_INCLUDE_EXTENSION_H", "-DTORCH_EXTENSION_NAME=_C", "-std=c++20"]
-        command = [*compiler, *include, *FLAGS, *macros, "-x", "c++-header", str(header), "-o", str(made)]
-        return subprocess.run(command, check=False).returncode == 0
-
-
-def _output(command: list[str]) -> str:
-    try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return ""
+    def _part(self, number: int, sources: list[str]) -> str:
+        part = Path(self.build_temp).resolve() / f"part{number}.cpp"
+        text = "".join(f'#include "{(ROOT / source).as_posix()}"\n' for source in sources)
+        if not part.exists() or part.read_text() != text:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(text)
+        return str(part)
 
 
 setup(
@@ -55,6 +39,8 @@ setup(
         CppExtension(
             "torch_neuronx._C",
             sorted(str(path) for path in Path("csrc").glob("*.cpp")),
+            # The profiler's headers include one another as if they lay at the top.
+            include_dirs=[str(ROOT / "csrc"), *(f"{path}/kineto" for path in include_paths())],
             extra_compile_args=list(FLAGS),
         )
     ],

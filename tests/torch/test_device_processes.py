@@ -16,11 +16,37 @@ def test_importing_torch_makes_the_device_known_and_starts_nothing(device_host: 
         assert torch.neuron.is_available() and not torch.neuron.is_initialized()
         assert torch.device("neuron").type == "neuron"
         import sys
-        print(sorted({"torch_mlir", "jaxlib", "numpy.testing", "asyncio"} & set(sys.modules) - {"asyncio"}))
+        print(sorted({"torch_mlir", "jaxlib"} & set(sys.modules)))
         """,
         NEURON_ENV_RUNTIME_DIR="/nowhere",
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_importing_torch_loads_of_the_plugin_only_what_makes_the_device(device_host: DeviceHost) -> None:
+    program = """
+        import sys, torch
+        print(*sorted(name for name in sys.modules if not name.startswith("__editable__")))
+    """
+    without = set(device_host.run(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout.split())
+    added = set(device_host.run(program).stdout.split()) - without
+    assert {name for name in added if not name.startswith("torch_neuronx")} <= {"torch.neuron"}
+    device = {f"torch_neuronx.neuron.{name}" for name in ("devices", "memory", "random", "streams")}
+    register = {"torch_neuronx.device", "torch_neuronx.device.registration", "torch_neuronx.device.runtime"}
+    assert added - {"torch.neuron"} == {"torch_neuronx", "torch_neuronx._C", "torch_neuronx.neuron"} | device | register
+
+
+def test_what_the_package_offers_is_what_it_says_in_any_order(device_host: DeviceHost) -> None:
+    done = device_host.run(
+        """
+        import torch_neuronx, torch_neuronx.lowering, torch_neuronx.program
+        for name in torch_neuronx.__all__:
+            assert getattr(torch_neuronx, name).__name__ == name
+        from torch_neuronx import capture, lower
+        print(callable(capture), callable(lower), hasattr(torch_neuronx, "nothing"))
+        """
+    )
+    assert done.stdout.strip() == "True True False"
 
 
 def test_autoload_can_be_switched_off_and_done_by_hand(device_host: DeviceHost) -> None:

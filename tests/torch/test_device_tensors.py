@@ -140,3 +140,71 @@ def test_conjugate_and_negative_views_are_copied_with_their_meaning() -> None:
     target = torch.zeros(2, dtype=torch.complex64, device="neuron")
     target.conj().copy_(there)
     assert target.cpu().tolist() == [1 - 2j, 3 + 4j]
+
+
+def test_dlpack_shares_what_is_on_the_host_and_refuses_the_device() -> None:
+    there = torch.arange(6.0).to("neuron")
+    here = there.cpu()
+    shared = torch.from_dlpack(here)
+    assert torch.equal(shared, torch.arange(6.0))
+    assert shared.data_ptr() == here.data_ptr()
+    # DLPack has no name for this device: the protocol's own question is answered with an error, as by PyTorch for every
+    # device of an extension, while a capsule stays within PyTorch and on the device.
+    with pytest.raises(ValueError, match="Unknown device type neuron for Dlpack"):
+        torch.from_dlpack(there)
+    again = torch.utils.dlpack.from_dlpack(there.__dlpack__())
+    assert again.device == there.device
+    assert again.data_ptr() == there.data_ptr()
+
+
+def test_storages_move_copy_fill_and_change_their_size() -> None:
+    there = torch.arange(3.0).untyped_storage().neuron()
+    assert (there.device, there.nbytes(), there.is_neuron) == (torch.device("neuron:0"), 12, True)
+    assert there.cpu().tolist() == torch.arange(3.0).untyped_storage().tolist()
+    copy = torch.UntypedStorage(12, device="neuron").copy_(there)
+    copy.resize_(20)
+    copy.resize_(8)
+    assert copy.tolist() == there.cpu().tolist()[:8]
+    assert torch.UntypedStorage(3, device="neuron").fill_(7).tolist() == [7, 7, 7]
+    assert there.clone().data_ptr() != there.data_ptr()
+
+
+def test_set_and_resize_follow_their_tensors() -> None:
+    there = torch.arange(6.0).to("neuron")
+    view = there[2:]
+    other = torch.empty(0, device="neuron").set_(view)
+    other.fill_(9)
+    assert there.tolist() == [0, 1, 9, 9, 9, 9]
+    assert other.storage_offset() == 2
+    other.set_()
+    assert (other.numel(), other.device.type) == (0, "neuron")
+    view.resize_(8)
+    assert view[:4].tolist() == [9, 9, 9, 9]
+    assert there.data_ptr() == view.data_ptr() - 8
+    small = torch.empty(0, device="neuron").resize_as_(there)
+    assert small.shape == (6,)
+    there.resize_(2)
+    assert there.tolist() == [0, 1]
+
+
+def test_map_location_moves_what_was_saved_on_either_side(tmp_path: Any) -> None:
+    path = tmp_path / "saved.pt"
+    model = torch.nn.Linear(3, 2)
+    torch.save(model.state_dict(), path)
+    for place in (
+        "neuron",
+        "neuron:0",
+        torch.device("neuron"),
+        {"cpu": "neuron:0"},
+        lambda storage, _: storage.neuron(),
+    ):
+        loaded = torch.load(path, map_location=place)
+        assert {value.device for value in loaded.values()} == {torch.device("neuron:0")}
+        assert torch.equal(loaded["weight"].cpu(), model.weight)
+    torch.save(model.to("neuron").state_dict(), path)
+    for place in ("cpu", {"neuron:0": "cpu"}, lambda storage, _: storage):
+        loaded = torch.load(path, map_location=place)
+        assert {value.device.type for value in loaded.values()} == {"cpu"}
+        assert torch.equal(loaded["weight"], model.weight.cpu())
+    with pytest.raises(RuntimeError, match=r"neuron"):
+        torch.load(path, map_location="neuron:7")

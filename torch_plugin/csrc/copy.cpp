@@ -11,6 +11,7 @@
 
 #include "allocator.h"
 #include "dispatch.h"
+#include "recording.h"
 
 namespace neuron {
 
@@ -18,10 +19,6 @@ namespace {
 
 constexpr size_t kStagedBytes = 1 << 20;
 constexpr int64_t kMaxDimensions = 32; // what the executor's arrays can have
-
-bool on_neuron(const at::Tensor& tensor) {
-  return tensor.device().type() == kNeuron;
-}
 
 at::Tensor dense_like(const at::Tensor& tensor) {
   return empty_on_device(
@@ -96,7 +93,7 @@ void copy_on_device(const at::Tensor& destination, const at::Tensor& source, con
     }
     const uint64_t operands[] = {
         core.offset_of(destination.data_ptr()), core.offset_of(source.data_ptr()), destination.nbytes()};
-    sequence = core.ring->submit(Kind::Copy, 0, 0, operands, 3, operation);
+    sequence = submit(core, Kind::Copy, 0, 0, operands, 3, operation);
   } else {
     TORCH_CHECK(destination.dim() <= kMaxDimensions, "copies have at most ", kMaxDimensions, " dimensions");
     std::vector<uint64_t> operands{
@@ -105,7 +102,7 @@ void copy_on_device(const at::Tensor& destination, const at::Tensor& source, con
     append_sizes(operands, destination);
     append_strides(operands, destination);
     append_strides(operands, source);
-    sequence = core.ring->submit(Kind::CopyStrided, 0, 0, operands.data(), operands.size(), operation);
+    sequence = submit(core, Kind::CopyStrided, 0, 0, operands.data(), operands.size(), operation);
   }
   mark_use(destination, sequence);
   mark_use(source, sequence);
@@ -128,7 +125,7 @@ void fill_on_device(const at::Tensor& destination, const at::Scalar& value) {
     append_strides(operands, destination);
   }
   const uint64_t sequence =
-      core.ring->submit(Kind::FillStrided, 0, 0, operands.data(), operands.size(), "aten::fill_");
+      submit(core, Kind::FillStrided, 0, 0, operands.data(), operands.size(), "aten::fill_");
   mark_use(destination, sequence);
   after_submit(core);
 }

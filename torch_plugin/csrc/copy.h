@@ -9,6 +9,9 @@
 namespace neuron {
 
 Core& core_of(const at::Tensor& tensor);
+inline bool on_neuron(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().type() == kNeuron;
+}
 
 // A CPU tensor over the same memory, once the commands that use it have ended; raises their errors.
 at::Tensor host_view(const at::Tensor& tensor);

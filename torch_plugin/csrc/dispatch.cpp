@@ -12,6 +12,7 @@
 #include "fallback.h"
 #include "generator.h"
 #include "plan.h"
+#include "recording.h"
 #include "signature.h"
 
 namespace neuron {
@@ -192,7 +193,7 @@ struct Call {
     append_immediates(operands);
     const uint64_t inputs = plan.inputs.size() | static_cast<uint64_t>(plan.immediates.size()) << 32;
     const uint64_t sequence =
-        core.ring->submit(Kind::Execute, plan.model, inputs, operands.data(), operands.size(), operation);
+        neuron::submit(core, Kind::Execute, plan.model, inputs, operands.data(), operands.size(), operation);
     for (const at::Tensor& tensor : used) {
       mark_use(tensor, sequence);
     }
@@ -279,7 +280,9 @@ void run_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (plan == nullptr) {
     const std::string key = signature;
     core(device); // errors of the runtime surface as they are, not as an operator's
+    PlanningTimer timer(entry.op.name, device);
     plan = make_plan(op, *stack, device);
+    timer.made(plan->model);
     if (plannable) {
       std::unique_lock<std::shared_mutex> lock(table().mutex);
       entry.plans[key] = plan;

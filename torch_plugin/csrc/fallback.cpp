@@ -18,10 +18,6 @@ struct Lent {
   bool fresh; // an output that the host made anew, since it may change its size
 };
 
-bool on_neuron(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().type() == kNeuron;
-}
-
 class Loan {
  public:
   explicit Loan(int device) : device_(device) {}

@@ -3,13 +3,14 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <thread>
-
 #include "allocator.h"
 #include "copy.h"
 #include "device.h"
 #include "dispatch.h"
 #include "generator.h"
+#include "gil.h"
+#include "profiler.h"
+#include "recording.h"
 #include "storage.h"
 
 namespace py = pybind11;
@@ -17,16 +18,6 @@ namespace py = pybind11;
 namespace neuron {
 
 namespace {
-
-// Waiting with the GIL held would keep out whoever could end the wait.
-struct WithoutGil {
-  std::optional<py::gil_scoped_release> released;
-  WithoutGil() {
-    if (PyGILState_Check()) {
-      released.emplace();
-    }
-  }
-};
 
 class PythonRuntime final : public Runtime {
  public:
@@ -127,6 +118,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_runtime", [](py::object object) {
     set_runtime(std::make_unique<PythonRuntime>(std::move(object)));
     register_hooks();
+    register_profiler();
   });
   m.def("device_count", &device_count);
   m.def("current_device", &current_device);
@@ -148,8 +140,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("completed", [](int index) { return open_core(index).ring->completed(); });
   m.def("submit", [](int index, uint64_t kind, uint64_t target, uint64_t inputs, std::vector<uint64_t> operands) {
     WithoutGil gil;
-    return open_core(index).ring->submit(
-        static_cast<Kind>(kind), target, inputs, operands.data(), operands.size(), "client");
+    return submit(
+        open_core(index), static_cast<Kind>(kind), target, inputs, operands.data(), operands.size(), "client");
   });
   m.def("wait", [](int index, uint64_t sequence) {
     WithoutGil gil;
@@ -190,6 +182,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     return std::make_pair(tracking.executed, tracking.fallback);
   });
   m.def("clear_tracking", &clear_tracking);
+  m.def("name_model", &name_model);
   m.def("plan_count", &plan_count);
   m.def("forget_plans", [] { WithoutGil gil; forget_plans(); });
 }

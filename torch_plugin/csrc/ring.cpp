@@ -94,11 +94,25 @@ bool Ring::fits(size_t length) const {
 }
 
 uint64_t Ring::submit(
-    Kind kind, uint64_t target, uint64_t inputs, const uint64_t* operands, size_t count, const char* operation) {
+    Kind kind, uint64_t target, uint64_t inputs, const uint64_t* operands, size_t count, const char* operation,
+    std::optional<std::array<uint64_t, 2>> stamps) {
+  std::unique_lock<std::mutex> lock(writing_);
+  if (stamps) {
+    append(lock, Kind::Stamp, 0, 0, &(*stamps)[0], 1, operation);
+  }
+  const uint64_t sequence = append(lock, kind, target, inputs, operands, count, operation);
+  if (stamps) {
+    append(lock, Kind::Stamp, 0, 0, &(*stamps)[1], 1, operation);
+  }
+  return sequence;
+}
+
+uint64_t Ring::append(
+    std::unique_lock<std::mutex>& lock, Kind kind, uint64_t target, uint64_t inputs, const uint64_t* operands,
+    size_t count, const char* operation) {
   const size_t length = 4 + count;
   TORCH_CHECK(
       length <= kMaxCommandWords, "a command of ", count, " operands is over the limit of ", kMaxCommandWords - 4);
-  std::unique_lock<std::mutex> lock(writing_);
   while (!fits(length)) {
     // Room for this one would do; half the queue is a wake-up well spent.
     const uint64_t middle = (load(kCompleted) + submitted_.load(std::memory_order_relaxed) + 1) / 2;

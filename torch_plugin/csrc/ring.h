@@ -1,6 +1,7 @@
 // The producer's end of one NeuronCore's submission queue; the layout is that of neuron_runtime/protocol/queue.py.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -32,8 +33,10 @@ class Ring {
   Ring& operator=(const Ring&) = delete;
 
   // Appends a command and gives its sequence number; waits while the ring is full. `operation` must live on.
+  // `stamps`: addresses that get the times at which the command begins and ends, nanoseconds of the monotonic clock.
   uint64_t submit(
-      Kind kind, uint64_t target, uint64_t inputs, const uint64_t* operands, size_t count, const char* operation);
+      Kind kind, uint64_t target, uint64_t inputs, const uint64_t* operands, size_t count, const char* operation,
+      std::optional<std::array<uint64_t, 2>> stamps = std::nullopt);
 
   uint64_t submitted() const {
     return submitted_.load(std::memory_order_acquire);
@@ -46,6 +49,9 @@ class Ring {
   void close();
 
  private:
+  uint64_t append(
+      std::unique_lock<std::mutex>& lock, Kind kind, uint64_t target, uint64_t inputs, const uint64_t* operands,
+      size_t count, const char* operation);
   uint64_t load(size_t word) const;
   void store(size_t word, uint64_t value);
   void remember_failure();

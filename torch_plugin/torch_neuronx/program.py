@@ -36,7 +36,7 @@ class Program:
         bake_weights: bool = False,
     ) -> Program:
         """Capture and lower `module(*args, **kwargs)`; raises CaptureError or LoweringError."""
-        from torch_neuronx.capture import capture
+        from torch_neuronx.capturing import capture
 
         return cls.of(capture(module, args, kwargs, bake_weights=bake_weights))
 

@@ -7,6 +7,7 @@ import hashlib
 import weakref
 from typing import TYPE_CHECKING
 
+from torch_neuronx import _C
 from torch_neuronx.device.runtime import RUNTIME
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def load(lowered: StableHlo, name: str, device: int) -> NrtpyModel:
         session = RUNTIME.session
         result = builder().build(lowered, compile_options(session.target, session.lnc, default_level=1), label=name)
         model = _loaded[key] = NrtpyModel(session, result.neff, name, device)
+        _C.name_model(device, model.identity, result.key[:12], result.outcome.value)  # for profiles
     return model
 
 
