@@ -29,6 +29,7 @@ def eager_decompositions() -> dict[Any, Callable[..., Any]]:
         aten.amin.default: extremum,
         aten.logsumexp.default: extremum,
         aten.max_pool2d_with_indices_backward.default: max_pool2d_backward,
+        aten.native_batch_norm.default: batch_norm,
     }
 
 
@@ -53,3 +54,26 @@ def max_pool2d_backward(
     planes = self.shape[:-2]
     flat = torch.zeros([*planes, self.shape[-2] * self.shape[-1]], dtype=self.dtype, device=self.device)
     return flat.scatter_add(-1, indices.flatten(-2), grad_output.flatten(-2)).reshape(self.shape)
+
+
+def batch_norm(
+    self: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    variance: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """In evaluation, where the statistics that training saves are empty: torch-mlir gives them a size."""
+    del momentum
+    if training or mean is None or variance is None:
+        return NotImplemented
+    channels = [1, -1, *[1] * (self.dim() - 2)]
+    value = (self - mean.view(channels)) * torch.rsqrt(variance + eps).view(channels)
+    if weight is not None:
+        value = value * weight.view(channels)
+    if bias is not None:
+        value = value + bias.view(channels)
+    return value.to(self.dtype), self.new_empty(0), self.new_empty(0)

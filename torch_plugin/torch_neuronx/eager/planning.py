@@ -90,9 +90,14 @@ def _overload(name: str, overload: str) -> torch._ops.OpOverload:
 
 
 def _require_static(call: Call) -> None:
-    tags = _VALUE_DEPENDENT & set(call.op.tags)
-    if tags:
+    if _VALUE_DEPENDENT & set(call.op.tags) and not _takes_numbered_elements(call):
         raise UnsupportedError("its result's size depends on values")
     random = torch.Tag.nondeterministic_seeded in call.op.tags
     if random and (call.op._schema.name, call.op._schema.overload_name) not in RANDOM:
         raise UnsupportedError("its random numbers have no graph")
+
+
+def _takes_numbered_elements(call: Call) -> bool:
+    """`index` is tagged for its masks; with numbers for indices the result's size is known."""
+    indices = [operand.dtype for operand in call.operands if operand.place[0] == 1]
+    return call.op._schema.name == "aten::index" and not {torch.bool, torch.uint8} & set(indices)
