@@ -55,22 +55,26 @@ def digits() -> tuple[torch.Tensor, torch.Tensor]:
     return table[:, :64].reshape(-1, 1, 8, 8) / 16, table[:, 64].long()
 
 
-def train(
-    device: str, epochs: int, *, seed: int = 0, batch: int = BATCH, most: int | None = None
-) -> Iterator[tuple[torch.Tensor, nn.Module]]:
-    """The loss of each step, as a tensor on the device, and the model; at most `most` steps an epoch."""
+def reader(device: str, seed: int = 0) -> Reader:
+    """One that has learned nothing; the same on every device."""
     torch.manual_seed(seed)
+    return Reader().to(device)
+
+
+def train(
+    model: nn.Module, device: str, epochs: int, *, seed: int = 0, most: int | None = None
+) -> Iterator[torch.Tensor]:
+    """The loss of each step, as a tensor on the device; at most `most` steps an epoch."""
     chance = torch.Generator().manual_seed(seed)
     pictures, shown = (tensor[:-FOR_TESTING] for tensor in digits())
-    model = Reader().to(device).train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.05, momentum=0.9)
     for _ in range(epochs):
-        for chosen in torch.randperm(len(shown), generator=chance).split(batch)[:most]:
+        for chosen in torch.randperm(len(shown), generator=chance).split(BATCH)[:most]:
             loss = functional.cross_entropy(model(pictures[chosen].to(device)), shown[chosen].to(device))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            yield loss.detach(), model
+            yield loss.detach()
 
 
 def accuracy(model: nn.Module, device: str) -> float:
@@ -88,12 +92,10 @@ def main() -> None:
     options = parser.parse_args()
     began = time.perf_counter()
     steps = (1797 - FOR_TESTING) // BATCH
-    model = None
-    for step, (loss, model) in enumerate(train(options.device, options.epochs), start=1):
+    model = reader(options.device)
+    for step, loss in enumerate(train(model, options.device, options.epochs), start=1):
         if step == 1 or step % steps == 0:
             print(f"step {step:4}   loss {loss.item():.4f}   {time.perf_counter() - began:7.1f} s", flush=True)
-    if model is None:
-        parser.error("there is nothing to train in less than one epoch")
     print(f"reads {accuracy(model, options.device):.1%} of {FOR_TESTING} digits that it has not seen")
 
 

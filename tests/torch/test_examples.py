@@ -42,9 +42,10 @@ def test_a_convolutional_network_reads_digits_as_on_the_cpu(tracked: Any, exampl
     digits = example("digits", "train")
 
     def run(device: str) -> tuple[list[float], float]:
-        for loss, model in (steps := list(digits.train(device, 1, most=12))):
-            assert loss.device.type == next(model.parameters()).device.type == device
-        return [loss.item() for loss, _ in steps], digits.accuracy(steps[-1][1], device)
+        model = digits.reader(device)
+        losses = list(digits.train(model, device, 1, most=12))
+        assert all(loss.device.type == device for loss in losses)
+        return [loss.item() for loss in losses], digits.accuracy(model, device)
 
     (losses, read), (expected, read_there) = run("neuron"), run("cpu")
     assert losses == pytest.approx(expected, rel=1e-3)
