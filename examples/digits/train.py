@@ -2,8 +2,8 @@
 
     python examples/digits/train.py --device neuron --epochs 3
 
-Plain PyTorch: the device is named once, in `.to(device)`. The 1,797 pictures of 8 x 8 pixels come with scikit-learn; they
-are read from its data file, so that nothing else of it has to be installed.
+Plain PyTorch: the device is named once, in `.to(device)`. The 1,797 pictures of 8 x 8 pixels come with scikit-learn;
+they are read from its data file, so that nothing else of it has to be installed.
 """
 
 from __future__ import annotations
