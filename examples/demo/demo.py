@@ -109,13 +109,10 @@ def act_killed(stage: Stage) -> None:
     result = heir.until("graph")
     require(result["took_over"], "instance e did not take over")
     require(result["difference"] < 1e-5, f"the embeddings differ from the CPU's by {result['difference']:.1e}")
-    say(
-        f"   Instance d was compiling and is dead. e, which waited for it, took over [bold]{took:.1f} s[/] later, compiled"
-    )
-    say(
-        f"   in {result['compile_seconds']:.1f} s, and embeds as the CPU does (to {result['difference']:.0e}). Another machine"
-    )
-    say(f"   would see d's death when its lease runs out: after {LEASE_SECONDS:g} s here, 12 s by default.")
+    say("   Instance d was compiling and is dead. e, which waited for it, took over", end=" ")
+    say(f"[bold]{took:.1f} s[/] later, compiled\n   in {result['compile_seconds']:.1f} s, and", end=" ")
+    say(f"embeds as the CPU does (to {result['difference']:.0e}). Another machine would see\n   d's death", end=" ")
+    say(f"when its lease runs out: after {LEASE_SECONDS:g} s here, 12 s by default.")
 
 
 def graphs_in(shared: Path) -> int:

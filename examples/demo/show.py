@@ -18,8 +18,8 @@ TOLERANCE = 1e-3
 console = Console(highlight=False, width=WIDTH)
 
 
-def say(text: str = "") -> None:
-    console.print(text)
+def say(text: str, end: str = "\n") -> None:
+    console.print(text, end=end, soft_wrap=True)
 
 
 def require(held: bool, otherwise: str) -> None:

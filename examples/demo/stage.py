@@ -1,4 +1,4 @@
-"""Where the demo plays: its instances and their temporary place, all of which are gone when it ends, however it ends."""
+"""Where the demo plays: its instances and their temporary place. They are gone when it ends, however it ends."""
 
 from __future__ import annotations
 
