@@ -40,7 +40,7 @@ def show(table: Table) -> None:
 
 
 def show_compiles(instances: list[Instance]) -> None:
-    table = grid("instance", "model", " compiled here", " by the other", " first step", " a later one")
+    table = grid("instance", "model", " compiled here", " from the cache", " first step", " a later one")
     for instance in instances:
         for name, found in sorted(instance.models.items(), key=lambda item: item[1]["first_at"]):
             counts = found["counts"]
