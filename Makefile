@@ -18,8 +18,8 @@ PLUGIN := torch_plugin/pyproject.toml torch_plugin/setup.py $(wildcard torch_plu
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(TORCH) ## Two simulated instances share one NEFF cache and run a real model
-	@$(BIN)/python examples/minilm/demo.py
+demo: $(TORCH) ## Two simulated instances train real models on one NEFF cache
+	@$(BIN)/python examples/demo/demo.py
 
 test: $(TORCH) ## Run the tests
 	@echo "==> tests ($$($(BIN)/python --version), torch included)"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 NAMES = (
     "execution",
+    "eager",
     "torch_peers",
     "first_step",
     "cache",

@@ -8,6 +8,8 @@ Memory order. A command's words, and the tensor bytes it names, are stored befor
 On x86-64 other cores see stores in that order, so a reader may poll. Elsewhere a reader polls never and sleeps
 always: waking it takes a system call on both sides, and that orders memory (`POLLING_IS_ORDERED`).
 
+The executor yields the processor between looks: where there is more work than cores, its client may be waiting for it.
+
 Sleeping. A reader that has polled in vain for a moment raises its flag, looks once more, and blocks on its
 eventfd. A writer that has published looks at the flag and writes the eventfd. The client's flag is the number of
 the command it waits for, so that a long queue costs one wake-up and not one a command. Should the two stores cross, the
@@ -365,6 +367,7 @@ class QueueConsumer:
             while time.perf_counter() < until:
                 if words[_HEAD] != tail:
                     return
+                os.sched_yield()
         poller = select.poll()
         poller.register(self._wake_executor, select.POLLIN)
         pause = WAKE_RECHECK_S

@@ -168,3 +168,24 @@ def test_autocast_multiplies_in_bfloat16() -> None:
 def test_mixed_devices_are_refused() -> None:
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         torch.ones(3, device="neuron") + torch.ones(3)
+
+
+def test_batch_norm_in_training_and_in_evaluation(tracked: Any) -> None:
+    def normalised(training: bool, affine: bool) -> Callable[..., Any]:
+        def run(x: Any) -> Any:
+            norm = torch.nn.BatchNorm2d(3, affine=affine).to(x.device)
+            norm.running_var.mul_(0.5)
+            return norm.train(training)(x), norm.running_mean, norm.running_var
+
+        return run
+
+    for training in (True, False):
+        for affine in (True, False):
+            same(normalised(training, affine), values(4, 3, 5, 5))
+    assert tracked.get_fallback_ops() == {}
+
+
+def test_elements_chosen_by_numbers_need_no_host(tracked: Any) -> None:
+    same(lambda a, i, j: a[i, j], values(4, 8), torch.tensor([[0], [3], [-1]]), torch.tensor([[1, 7]]))
+    same(lambda a, i: a[:, i], values(4, 8) > 0, torch.tensor([2, 2, -3]))
+    assert tracked.get_fallback_ops() == {}

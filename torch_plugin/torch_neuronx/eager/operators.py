@@ -27,6 +27,7 @@ def table() -> dict[Any, Callable[..., Any]]:
         aten.amin.default: extremum,
         aten.detach_.default: detached,
         aten.div.Tensor_mode: divide,
+        aten.native_batch_norm.default: batch_norm,
     }
 
 
@@ -43,3 +44,26 @@ def extremum(self: torch.Tensor, dim: Sequence[int] = (), keepdim: bool = False)
     """Of a tensor without dimensions it is the tensor; torch-mlir ends the process when it reduces one."""
     del dim, keepdim
     return self.clone() if self.dim() == 0 else NotImplemented
+
+
+def batch_norm(
+    self: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    variance: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """In evaluation, where the statistics that training saves are empty: torch-mlir gives them a size."""
+    del momentum
+    if training or mean is None or variance is None:
+        return NotImplemented
+    channels = [1, -1, *[1] * (self.dim() - 2)]
+    value = (self - mean.view(channels)) * torch.rsqrt(variance + eps).view(channels)
+    if weight is not None:
+        value = value * weight.view(channels)
+    if bias is not None:
+        value = value + bias.view(channels)
+    return value.to(self.dtype), self.new_empty(0), self.new_empty(0)
