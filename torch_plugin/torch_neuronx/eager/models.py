@@ -11,6 +11,7 @@ from torch_neuronx import _C
 from torch_neuronx.device.runtime import RUNTIME
 
 if TYPE_CHECKING:
+    from cache_server import NeffCache
     from neuron_runtime.client.model import NrtpyModel
     from torch_neuronx.build import NeffBuilder, StableHlo
     from torch_neuronx.eager.recipes import Recipes
@@ -45,11 +46,19 @@ def builder() -> NeffBuilder:
 
 
 def recipes() -> Recipes:
-    """Those for this process's device, from the same cache."""
+    """Those for this process's device."""
     from torch_neuronx.eager.recipes import Recipes
 
     session = RUNTIME.session
-    return Recipes(builder().cache, lowering_worker(), session.target, session.lnc)
+    return Recipes(_cache_of_recipes(), lowering_worker(), session.target, session.lnc)
+
+
+@functools.cache
+def _cache_of_recipes() -> NeffCache:
+    """The same tiers as the builder's; a cache of its own, so that the builder's statistics count graphs alone."""
+    from cache_server import NeffCache
+
+    return NeffCache.open()
 
 
 @functools.cache

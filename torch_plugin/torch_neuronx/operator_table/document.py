@@ -27,8 +27,8 @@ Written by
 ```
 
 with torch {torch}, torch-mlir {mlir}, jaxlib {jaxlib}; up to {samples} samples of each operator, dtype and
-direction, spread over those it has. A case is one operator with one dtype, forward or backward; of its samples the worst
-counts. What was not run has no word in the table.
+direction, spread over those it has. A case is one operator with one dtype, forward or backward; of its samples the
+worst counts. What was not run has no word in the table.
 
 | word | what it says |
 | --- | --- |
