@@ -1,0 +1,141 @@
+"""The caches that a Neuron program on a host would use: where, how large, for whom, on what."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from neuron_runtime.host.host import Host
+from neuron_runtime.host.missing import Facts, NotFoundHere
+from neuron_runtime.host.mounts import Mount, mount_of, read_mounts
+
+COUNT_S = 0.4  # to count one cache's files; a large one is counted in part
+_VOLATILE = frozenset({"tmpfs", "ramfs", "overlay"})
+
+
+class CachePlace(NamedTuple):
+    """Where a cache is: `place` is a directory or a URL, `setting` the variable that says so or None for a default."""
+
+    name: str
+    place: str
+    setting: str | None
+
+
+def cache_places(environ: Mapping[str, str]) -> list[CachePlace]:
+    """Each cache of the vendor's and of ours, in the order in which a program meets them."""
+    return [
+        CachePlace(name, *_place(environ, variables, default))
+        for name, variables, default in _CACHES
+        if default or _set(environ, variables)
+    ]
+
+
+def probe_caches(host: Host) -> Facts:
+    """By cache: place, setting, and what is there. A URL is not contacted."""
+    facts = Facts()
+    try:
+        mounts = read_mounts(host)
+    except NotFoundHere:
+        mounts = []
+    for cache in cache_places(host.environ):
+        facts.put(cache.name, {"place": cache.place, "setting": cache.setting, **_look(host, cache.place, mounts)})
+    return facts
+
+
+def _look(host: Host, place: str, mounts: list[Mount]) -> dict[str, Any]:
+    if "://" in place and not place.startswith("file://"):
+        return {"kind": "url"}
+    directory = place.removeprefix("file://")
+    mount = mount_of(mounts, directory)
+    where = {
+        "kind": "directory",
+        "filesystem": mount.filesystem if mount else None,
+        "mount_point": mount.point if mount else None,
+        "mount_options": list(mount.options) if mount else [],
+        "volatile": _volatile(directory, mount),
+    }
+    try:
+        info = host.status(directory)
+    except NotFoundHere as missing:
+        return where | {"exists": False, "reason": missing.message}
+    files, size, complete = _count(host.path(directory))
+    return where | {
+        "exists": True,
+        "mode": f"{stat.S_IMODE(info.st_mode):04o}",
+        "owner": info.st_uid,
+        "files": files,
+        "bytes": size,
+        "complete": complete,
+    }
+
+
+def _volatile(directory: str, mount: Mount | None) -> bool:
+    """Whether a reboot or the container's end loses it."""
+    return (mount is not None and mount.filesystem in _VOLATILE) or directory.startswith(("/tmp/", "/run/"))  # noqa: S108
+
+
+def _count(directory: Path) -> tuple[int, int, bool]:
+    """Files, bytes, and whether that is all: counting ends after COUNT_S seconds."""
+    deadline, files, size = time.monotonic() + COUNT_S, 0, 0
+    for entry in _walk(directory):
+        if time.monotonic() > deadline:
+            return files, size, False
+        try:
+            size += entry.stat(follow_symlinks=False).st_size
+        except OSError:
+            continue
+        files += 1
+    return files, size, True
+
+
+def _walk(directory: Path) -> Iterator[os.DirEntry[str]]:
+    pending = [str(directory)]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    else:
+                        yield entry
+        except OSError:
+            continue
+
+
+def _set(environ: Mapping[str, str], variables: tuple[str, ...]) -> str | None:
+    return next((name for name in variables if environ.get(name)), None)
+
+
+def _place(environ: Mapping[str, str], variables: tuple[str, ...], default: str) -> tuple[str, str | None]:
+    setting = _set(environ, variables)
+    place = environ[setting] if setting else default
+    home, cache_home = environ.get("HOME", "/root"), environ.get("XDG_CACHE_HOME", "")
+    if not cache_home.startswith("/"):
+        cache_home = f"{home}/.cache"
+    if place.startswith("~/"):
+        place = home + place[1:]
+    return place.replace("$CACHE_HOME", cache_home), setting
+
+
+# Name, the variables that place it, the default. Without a default it is there only where a variable says so, since
+# the vendor's own default is not known.
+_CACHES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("neuron-env shared", ("NEURON_ENV_CACHE_URL",), "$CACHE_HOME/neuron-env/shared"),
+    (
+        "neuron-env local",
+        ("NEURON_ENV_CACHE_LOCAL_DIR", "TORCH_NEURONX_NEFF_CACHE_DIR"),
+        "$CACHE_HOME/neuron-env/local",
+    ),
+    ("TorchNeuron NEFF", ("TORCH_NEURONX_NEFF_CACHE_DIR",), "/tmp/neff_cache"),  # noqa: S108
+    ("TorchNeuron locks", ("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR",), "/tmp/local_cache"),  # noqa: S108
+    ("TorchNeuron HLO", ("TORCH_NEURONX_HLO_CACHE_DIR",), ""),
+    ("TorchNeuron debug", ("TORCH_NEURONX_DEBUG_DIR",), "/tmp/neuron_backend"),  # noqa: S108
+    ("NKI trace", ("NKI_TRACE_CACHE_URL",), ""),
+    ("NKI compile", ("NKI_COMPILE_CACHE_URL",), ""),
+    ("TorchInductor", ("TORCHINDUCTOR_CACHE_DIR",), ""),
+    ("libneuronxla", ("NEURON_COMPILE_CACHE_URL",), "/var/tmp/neuron-compile-cache"),  # noqa: S108
+)
