@@ -13,18 +13,14 @@ _RPM_S = 1.5
 
 
 def read_system_packages(host: Host) -> dict[str, str]:
-    """Versions by name, of Neuron and of EFA. Raises NotFoundHere where nothing tells, or there is none."""
+    """Versions by name, of Neuron and of EFA. Raises NotFoundHere where no package manager tells."""
     if host.exists(DPKG_STATUS):
-        found, manager = _dpkg(host.text(DPKG_STATUS)), "dpkg"
+        found = _dpkg(host.text(DPKG_STATUS))
     elif host.exists("/var/lib/rpm") or host.exists("/usr/lib/sysimage/rpm"):
-        found, manager = (
-            _rpm(host.run(["rpm", "-qa", "--qf", "%{NAME} %{VERSION}-%{RELEASE}\n"], timeout=_RPM_S)),
-            "rpm",
-        )
+        listing = host.run(["rpm", "-qa", "--qf", "%{NAME} %{VERSION}-%{RELEASE}\n"], timeout=_RPM_S)
+        found = _rpm(listing)
     else:
         raise NotFoundHere("neither dpkg nor rpm keeps packages here")
-    if not found:
-        raise NotFoundHere(f"{manager} has no package of Neuron installed")
     return dict(sorted(found.items()))
 
 

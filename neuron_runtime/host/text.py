@@ -109,7 +109,7 @@ def _value(fact: str, value: object) -> str:
     if isinstance(value, list):
         return ", ".join(_value("", item) for item in value) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_value(key, item)}" for key, item in value.items() if item is not None)
+        return ", ".join(f"{key} {_value(key, item)}" for key, item in value.items() if item is not None) or "none"
     return str(value)
 
 
