@@ -16,8 +16,12 @@ from .output import Output, output
 
 COMMANDS = {
     "cache": LazyCommand("cli.cache:cache", "Look into the NEFF cache and look after it."),
+    "collect": LazyCommand("cli.collect:collect", "Collect what matters about this host, with a verdict."),
     "compile": LazyCommand("cli.compile:compile_command", "Compile a PyTorch module into the cache."),
+    "completion": LazyCommand("cli.completion:completion", "Print the script for a shell's completion."),
+    "config": LazyCommand("cli.config:config", "Show which settings hold, and where from."),
     "neff": LazyCommand("cli.neff:neff", "Look into NEFF files, unpack and verify them."),
+    "pins": LazyCommand("cli.pins:pins", "Keep the versions of the Neuron SDK together."),
     "run": LazyCommand("cli.run:run_command", "Run a PyTorch module on the simulated device."),
     "runtime": LazyCommand("cli.runtime:runtime", "Start, stop and watch the simulated runtime."),
 }

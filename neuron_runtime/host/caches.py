@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from neuron_runtime.config.layers import load_layers
 from neuron_runtime.host.host import Host
 from neuron_runtime.host.missing import Facts, NotFoundHere
 from neuron_runtime.host.mounts import Mount, mount_of, read_mounts
@@ -41,7 +42,8 @@ def probe_caches(host: Host) -> Facts:
         mounts = read_mounts(host)
     except NotFoundHere:
         mounts = []
-    for cache in cache_places(host.environ):
+    # Our own caches may also be named by a configuration file.
+    for cache in cache_places(load_layers(host.environ).merged() if host.live else host.environ):
         facts.put(cache.name, {"place": cache.place, "setting": cache.setting, **_look(host, cache.place, mounts)})
     return facts
 

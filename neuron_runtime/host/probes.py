@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from neuron_runtime.host.missing import Facts, NotFoundHere
+from neuron_runtime.errors import NeuronEnvError
+from neuron_runtime.host.missing import Facts
 
 Probe = Callable[[], Facts]
 
@@ -60,7 +61,7 @@ def _ask(probe: Probe) -> Answer:
     started = time.monotonic()
     try:
         facts = probe()
-    except NotFoundHere as missing:
+    except NeuronEnvError as missing:
         return Answer(None, time.monotonic() - started, missing.message)
     except Exception as error:  # noqa: BLE001 - a probe that crashes is a finding, the others go on
         return Answer(None, time.monotonic() - started, f"crashed: {type(error).__name__}: {error}", failed="crashed")

@@ -61,7 +61,8 @@ class Catalog:
                 if torch is None or series(build.torch) == series(torch):
                     return PinSet(release, build)
             if sdk and not builds:
-                raise PinsError(f"SDK {sdk} has no torch-neuronx", hint="; ".join(release.notes) or None)
+                others = dict.fromkeys(pins.release.sdk for pins in self.pin_sets())
+                raise PinsError(f"SDK {sdk} has no torch-neuronx", hint=f"there is one in SDK {', '.join(others)}")
             if sdk:
                 raise PinsError(
                     f"SDK {sdk} has no torch-neuronx for torch {torch}",

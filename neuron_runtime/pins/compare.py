@@ -55,6 +55,8 @@ def compared(observed: Observed, pins: PinSet) -> list[tuple[str, str, str | Non
             version = _system_version(observed, name)
             if version is not None or (name in NEEDED_SYSTEM and not _not_ours(observed, name)):
                 rows.append((name, pin, version, version is not None and matches(version, pin)))
+    if observed.driver_missing and not observed.container:
+        rows = [(n, pin, f"{v} (not loaded)" if v and n == DRIVER else v, ok and n != DRIVER) for n, pin, v, ok in rows]
     return rows
 
 

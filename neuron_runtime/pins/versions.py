@@ -37,7 +37,7 @@ def at_least(version: str, bound: str) -> bool:
 def newer(version: str, pin: str) -> bool | None:
     """Whether a version is newer than a pin, None where they cannot be ordered or are equal."""
     try:
-        left, right = Version(plain(version)), Version(plain(pin).removesuffix(".*"))
+        left, right = order(version), order(pin)
     except InvalidVersion:
         return None
     return None if left == right else left > right
@@ -49,5 +49,5 @@ def series(version: str) -> str:
 
 
 def order(version: str) -> Version:
-    """A key to sort by. Raises PinsError's cause, ValueError, on what is no version."""
+    """A key to sort versions and pins by. Raises ValueError on what is neither."""
     return Version(plain(version).removesuffix(".*"))

@@ -22,6 +22,7 @@ class HostTree:
 
     def __init__(self, root: Path, *, prefix: str = VENV, python: str = "3.14.0") -> None:
         self.root = root
+        root.mkdir(parents=True, exist_ok=True)
         self.prefix = prefix
         self.site = f"{prefix}/lib/python{'.'.join(python.split('.')[:2])}/site-packages"
         self.variables: dict[str, str] = {}
