@@ -3,9 +3,11 @@
 It prints one line of JSON behind a mark, since libraries talk on stdout too. Old interpreters must be able to run it.
 """
 
+import importlib
 import json
 
 MARK = "NEURON-ENV-PROOF "
+PACKAGE = "torch_neuronx"  # whoever provides it over there; nothing of ours is imported
 
 
 def prove() -> dict:  # type: ignore[type-arg]
@@ -15,7 +17,7 @@ def prove() -> dict:  # type: ignore[type-arg]
     module = getattr(torch, "neuron", None)
     if module is None:
         try:
-            import torch_neuronx
+            importlib.import_module(PACKAGE)  # makes the device
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
             return dict(found, error=f"torch_neuronx cannot be imported: {type(error).__name__}: {error}")
         module = getattr(torch, "neuron", None)
@@ -35,9 +37,7 @@ def prove() -> dict:  # type: ignore[type-arg]
     if not difference <= 0.02 * float((left @ right).abs().max()):
         return dict(found, error=f"the device multiplies matrices wrongly: off by {difference:g}")
     try:
-        import torch_neuronx
-
-        fallback = list(torch_neuronx.get_fallback_ops())
+        fallback = list(importlib.import_module(PACKAGE).get_fallback_ops())
     except (ImportError, AttributeError):
         fallback = []
     if any("mm" in str(name) for name in fallback):
