@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+_NAMED = r"(?:token|secret|password|passwd|api[-_]?key|access[-_]?key)"
+
 # A secret wherever it stands. The group, where there is one, is kept.
 _SECRETS = (
     re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
@@ -13,11 +15,8 @@ _SECRETS = (
     re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"),
     re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s@]+(?=@)", re.I),
     re.compile(r"(bearer\s+)\S+", re.I),
-    re.compile(
-        r"((?:--?|\b)[\w-]*(?:token|secret|password|passwd|api[-_]?key|access[-_]?key)[\w-]*[=\s]\s*)"
-        r"(?!\(set; not shown\))[^\s&;,]+",
-        re.I,
-    ),
+    re.compile(rf"(--?[\w-]*{_NAMED}(?![a-z])[\w-]*[=\s]\s*)[^\s&;,]+", re.I),
+    re.compile(rf"(\b[\w-]*{_NAMED}(?![a-z])[\w-]*=)[^\s&;,]+", re.I),
     re.compile(r"([?&](?:X-Amz-[\w-]+|sig|signature)=)[^&\s]+", re.I),
 )
 _PEOPLE: tuple[tuple[re.Pattern[str], str], ...] = (
