@@ -106,7 +106,26 @@ def root(debug: bool, color: str) -> None:
     word, or by a version that ends in `+sim`.
     """
     out = output()
-    out.debug, out.color = debug, color
+    out.debug = _from_files("debug", str(int(debug))) not in ("", "0")
+    out.color = _from_files("color", color)
+
+
+def _from_files(option: str, value: str) -> str:
+    """The option's value, or what a configuration file says where neither an option nor the environment does."""
+    from click.core import ParameterSource
+
+    from neuron_runtime.config.layers import load_layers
+
+    if click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT:
+        return value
+    try:
+        found = load_layers().origin(f"NEURON_ENV_{option.upper()}").value
+    except NeuronEnvError:
+        # A file that is wrong is reported by the command that needs it.
+        return value
+    if option == "color" and found not in (None, "auto", "always", "never"):
+        raise NeuronEnvError(f"the setting `color` is {found!r}", hint="set it to auto, always or never")
+    return value if found is None else found
 
 
 def main() -> NoReturn:
