@@ -117,6 +117,6 @@ def _text(document: dict[str, Any], markdown: bool, mode: Mode) -> str:
 
 def _write(target: Path, text: str) -> None:
     try:
-        target.write_text(text, encoding="utf-8")
+        target.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise NeuronEnvError(f"cannot write {target}: {error.strerror}") from error

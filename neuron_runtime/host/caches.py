@@ -52,6 +52,8 @@ def _look(host: Host, place: str, mounts: list[Mount]) -> dict[str, Any]:
     if "://" in place and not place.startswith("file://"):
         return {"kind": "url"}
     directory = place.removeprefix("file://")
+    if not directory.startswith("/"):
+        directory = str(Path.cwd() / directory) if host.live else f"/{directory}"
     mount = mount_of(mounts, directory)
     where = {
         "kind": "directory",

@@ -10,7 +10,6 @@ from neuron_runtime.host.host import Host
 from neuron_runtime.host.missing import Facts, NotFoundHere
 
 SYSFS = "/sys/devices/virtual/neuron_device"
-_NEURON_LS_S = 1.8
 _KEPT = (
     "neuron_device",
     "bdf",
@@ -73,7 +72,7 @@ def _sysfs_device(host: Host, number: int) -> dict[str, Any]:
 
 def _neuron_ls(host: Host) -> list[dict[str, Any]]:
     """The documented keys of `neuron-ls --json-output`; a key that the tool left out is None."""
-    text = host.run(["neuron-ls", "--json-output"], timeout=_NEURON_LS_S)
+    text = host.run(["neuron-ls", "--json-output"])
     try:
         devices = json.loads(text)
     except ValueError:

@@ -6,7 +6,6 @@ from neuron_runtime.host.host import Host
 from neuron_runtime.host.missing import Facts, NotFoundHere
 
 MODULE = "/sys/module/neuron"
-_MODINFO_S = 1.5
 
 
 def probe_driver(host: Host) -> Facts:
@@ -19,9 +18,7 @@ def probe_driver(host: Host) -> Facts:
         loaded = ""
         facts.take("version", lambda: host.text(f"{MODULE}/version"))
     facts.put("loaded", not loaded)
-    installed = facts.take(
-        "installed_version", lambda: host.run(["modinfo", "-F", "version", "neuron"], timeout=_MODINFO_S).strip()
-    )
+    installed = facts.take("installed_version", lambda: host.run(["modinfo", "-F", "version", "neuron"]).strip())
     if loaded and not installed:
         raise NotFoundHere(f"{loaded}; {facts.reasons['installed_version']}")
     return facts

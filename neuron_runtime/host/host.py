@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from neuron_runtime.host.missing import NotFoundHere
-from neuron_runtime.host.running import run_program
+from neuron_runtime.host.running import Programs
 
 _MAX_TEXT_BYTES = 16 << 20
 _MAX_LINKS = 40
@@ -24,12 +24,16 @@ class Host:
     environ: the environment a program of interest would have there
     executes: whether its programs may be run; never those of an image, whose programs nobody vouches for
     live: whether this is the machine that the reader runs on
+    time_limit: seconds that one of its programs gets
+    programs: those that run for this reader
     """
 
     root: Path = Path("/")
     environ: Mapping[str, str] = field(default_factory=dict)
     executes: bool = True
     live: bool = False
+    time_limit: float = 1.8
+    programs: Programs = field(default_factory=Programs, compare=False, repr=False)
 
     @classmethod
     def here(cls) -> Host:
@@ -122,20 +126,21 @@ class Host:
         self,
         argv: Sequence[str],
         *,
-        timeout: float,
+        timeout: float | None = None,
         environ: Mapping[str, str] | None = None,
         label: str | None = None,
     ) -> str:
         """What a program of this machine prints on stdout; messages call it `label`.
 
-        Raises NotFoundHere where there is none, where it fails, and where it takes more than `timeout` seconds; it
-        and all it started have then been killed.
+        Raises NotFoundHere where there is none, where it fails, and where it takes more than `timeout` (by default the
+        host's limit) seconds; it and all it started have then been killed.
         """
         program = self.which(argv[0])
         if not self.executes:
             raise NotFoundHere(f"`{argv[0]}` was not run: the programs of an image are not executed")
         command = [str(self.path(program)) if self.root != Path("/") else program, *argv[1:]]
-        return run_program(command, {**self.environ, **(environ or {})}, timeout, label=label or " ".join(argv[:3]))
+        limit = self.time_limit if timeout is None else timeout
+        return self.programs.run(command, {**self.environ, **(environ or {})}, limit, label=label or " ".join(argv[:3]))
 
 
 def _missing(name: str, error: OSError) -> NotFoundHere:

@@ -9,7 +9,6 @@ from neuron_runtime.host.missing import NotFoundHere
 
 DPKG_STATUS = "/var/lib/dpkg/status"
 _OURS = re.compile(r"aws-neuron|efa$|libfabric")
-_RPM_S = 1.5
 
 
 def read_system_packages(host: Host) -> dict[str, str]:
@@ -17,7 +16,7 @@ def read_system_packages(host: Host) -> dict[str, str]:
     if host.exists(DPKG_STATUS):
         found = _dpkg(host.text(DPKG_STATUS))
     elif host.exists("/var/lib/rpm") or host.exists("/usr/lib/sysimage/rpm"):
-        listing = host.run(["rpm", "-qa", "--qf", "%{NAME} %{VERSION}-%{RELEASE}\n"], timeout=_RPM_S)
+        listing = host.run(["rpm", "-qa", "--qf", "%{NAME} %{VERSION}-%{RELEASE}\n"])
         found = _rpm(listing)
     else:
         raise NotFoundHere("neither dpkg nor rpm keeps packages here")

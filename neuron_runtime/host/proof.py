@@ -11,7 +11,7 @@ from neuron_runtime.host.host import Host
 from neuron_runtime.host.missing import NotFoundHere
 from neuron_runtime.host.packages import read_packages
 from neuron_runtime.host.proof_program import MARK
-from neuron_runtime.host.pythons import find_python
+from neuron_runtime.host.pythons import PythonEnvironment, find_python
 
 PROOF_S = 120.0
 
@@ -26,14 +26,13 @@ def prove_device(host: Host, python: str | None = None, timeout: float = PROOF_S
         raise NotFoundHere("not tried: the programs of an image are not executed")
     environment = find_python(host, python)
     packages = read_packages(host, environment)
-    if "torch" not in packages:
-        raise NotFoundHere(f"torch is not installed in {environment.prefix}")
-    if not {"torch-neuronx", "torch-neuronx-sim"} & packages.keys():
-        raise NotFoundHere(f"torch-neuronx is not installed in {environment.prefix}")
+    for wanted in (("torch",), ("torch-neuronx", "torch-neuronx-sim")):
+        if not packages.keys() & set(wanted):
+            raise NotFoundHere(f"{wanted[0]} is not installed in {environment.prefix}{_other(host, environment)}")
     if environment.executable is None:
         raise NotFoundHere(f"there is no interpreter in {environment.prefix}/bin")
-    wanted = any(host.environ.get(name) for name in ("NEURON_RT_NUM_CORES", "NEURON_RT_VISIBLE_CORES"))
-    environ = {} if wanted else {"NEURON_RT_NUM_CORES": "1"}
+    cores = any(host.environ.get(name) for name in ("NEURON_RT_NUM_CORES", "NEURON_RT_VISIBLE_CORES"))
+    environ = {} if cores else {"NEURON_RT_NUM_CORES": "1"}
     source = (Path(__file__).parent / "proof_program.py").read_text()
     started = time.monotonic()
     printed = host.run([environment.executable, "-c", source], timeout=timeout, environ=environ, label="the proof")
@@ -42,6 +41,16 @@ def prove_device(host: Host, python: str | None = None, timeout: float = PROOF_S
         raise NotFoundHere(str(error))
     name = str(found.get("device", ""))
     return found | {"simulated": "simulated" in name, "seconds": round(time.monotonic() - started, 3)}
+
+
+def _other(host: Host, environment: PythonEnvironment) -> str:
+    """Where the user's shell has another environment than the one that was looked into, the way to look there."""
+    active = host.environ.get("VIRTUAL_ENV") or host.environ.get("CONDA_PREFIX")
+    return (
+        f"; the active environment is another: give `--python {active}`"
+        if active and active != environment.prefix
+        else ""
+    )
 
 
 def _answer(printed: str) -> dict[str, Any]:

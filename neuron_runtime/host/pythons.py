@@ -12,7 +12,6 @@ from neuron_runtime.host.host import Host
 from neuron_runtime.host.missing import NotFoundHere
 
 _ASK = "import json,sys;print(json.dumps([sys.version.split()[0],sys.prefix,sys.path]))"
-_ASK_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def _this_process() -> PythonEnvironment:
 def _asked(host: Host, chosen: str) -> PythonEnvironment:
     path = Path(chosen).expanduser()
     executable = str((path / "bin" / "python" if path.is_dir() else path).absolute())
-    version, prefix, paths = json.loads(host.run([executable, "-c", _ASK], timeout=_ASK_S))
+    version, prefix, paths = json.loads(host.run([executable, "-c", _ASK]))
     return PythonEnvironment(executable, version, prefix, tuple(path for path in paths if path))
 
 

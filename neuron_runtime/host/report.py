@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neuron_runtime.host.caches import probe_caches
@@ -16,6 +16,7 @@ from neuron_runtime.host.packages import read_packages
 from neuron_runtime.host.probes import Answer, run_probes
 from neuron_runtime.host.proof import PROOF_S, prove_device
 from neuron_runtime.host.pythons import find_python
+from neuron_runtime.host.running import Programs
 from neuron_runtime.host.runtime import probe_runtime
 from neuron_runtime.host.surroundings import probe_surroundings
 from neuron_runtime.host.system import probe_system
@@ -95,7 +96,12 @@ def collect_host(
     metadata: bool = False,
     probe_timeout: float = PROBE_S,
 ) -> HostReport:
-    """Asks all probes at once. Within `probe_timeout` seconds, and `proof_timeout` where a proof is wanted."""
+    """Asks all probes at once. Within `probe_timeout` seconds, and `proof_timeout` where a proof is wanted.
+
+    No program of the host's outlives the call.
+    """
+    # A program ends a little before its probe, and its probe can say which one it was.
+    host = replace(host, time_limit=0.9 * probe_timeout, programs=Programs())
     probes: dict[str, Callable[[], Facts]] = {
         "system": lambda: probe_system(host),
         "python": lambda: _python(host, python),
@@ -112,7 +118,10 @@ def collect_host(
         probes["metadata"] = lambda: probe_metadata(host)
     if proof:
         probes["proof"] = lambda: _proof(host, python, proof_timeout)
-    return _report(run_probes(probes, limits, probe_timeout))
+    try:
+        return _report(run_probes(probes, limits, probe_timeout))
+    finally:
+        host.programs.end()
 
 
 def _report(answers: dict[str, Answer]) -> HostReport:

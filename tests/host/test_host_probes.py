@@ -19,7 +19,7 @@ from neuron_runtime.host.packages import read_packages, torch_neuronx_build
 from neuron_runtime.host.probes import run_probes
 from neuron_runtime.host.pythons import find_python
 from neuron_runtime.host.report import collect_host
-from neuron_runtime.host.running import run_program
+from neuron_runtime.host.running import Programs
 from neuron_runtime.host.text import report_lines, report_markdown
 
 Machine = Callable[[str], HostTree]
@@ -59,7 +59,7 @@ def test_a_program_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> 
     script.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {tmp_path}/child\nwait\n")
     script.chmod(0o755)
     with pytest.raises(NotFoundHere, match=r"^`it` timed out after 0.5 s$"):
-        run_program([str(script)], ENVIRON, 0.5, label="it")
+        Programs().run([str(script)], ENVIRON, 0.5, label="it")
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + 10
     while _runs(child):
@@ -74,29 +74,51 @@ def _runs(pid: int) -> bool:
         return False
 
 
+def test_no_program_outlives_the_report(machine: Machine) -> None:
+    """A proof that was begun and whose time is over, or whose reader was interrupted."""
+    tree = machine("good_trn2")
+    tree.program(f"{tree.prefix}/bin/python", f"echo $$ > {tree.root}/pid; exec sleep 600")
+    programs = Programs()
+
+    def run() -> None:
+        with pytest.raises(NotFoundHere, match="ended with signal 9"):
+            programs.run([str(tree.root / f"{tree.prefix[1:]}/bin/python")], ENVIRON, 100.0, label="it")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not (tree.root / "pid").exists():
+        assert time.monotonic() < deadline
+        os.sched_yield()
+    programs.end()
+    thread.join(20)
+    assert not thread.is_alive()
+    with pytest.raises(NotFoundHere, match="was not started"):
+        programs.run(["true"], ENVIRON, 1.0, label="true")
+
+
 def test_a_program_that_talks_without_end_is_stopped() -> None:
     with pytest.raises(NotFoundHere, match="printed more than 16 MiB"):
-        run_program(["yes"], ENVIRON, 60.0, label="yes")
+        Programs().run(["yes"], ENVIRON, 60.0, label="yes")
 
 
 def test_a_program_that_fails_is_quoted() -> None:
     with pytest.raises(NotFoundHere, match=r"^`it` ended with status 3: out of order$"):
-        run_program(["sh", "-c", "echo out of  order >&2; exit 3"], ENVIRON, 10.0, label="it")
+        Programs().run(["sh", "-c", "echo out of  order >&2; exit 3"], ENVIRON, 10.0, label="it")
     with pytest.raises(NotFoundHere, match="ended with signal 9"):
-        run_program(["sh", "-c", "kill -9 $$"], ENVIRON, 10.0, label="it")
+        Programs().run(["sh", "-c", "kill -9 $$"], ENVIRON, 10.0, label="it")
 
 
 def test_a_hung_neuron_ls_is_reported_and_the_rest_of_the_devices_stays(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: Machine,
 ) -> None:
-    monkeypatch.setattr("neuron_runtime.host.devices._NEURON_LS_S", 0.3)
     tree = machine("good_trn2")
     tree.program("/opt/aws/neuron/bin/neuron-ls", "sleep 600")
-    report = collect_host(tree.host(), proof=False)
+    report = collect_host(tree.host(), proof=False, probe_timeout=0.5)
     devices = report.sections["devices"]
     assert devices is not None
     assert (devices["neuron_ls"], devices["nodes"]) == (None, ["/dev/neuron0"])
-    assert report.not_found["devices.neuron_ls"] == "`neuron-ls --json-output` timed out after 0.3 s"
+    assert report.not_found["devices.neuron_ls"] == "`neuron-ls --json-output` timed out after 0.45 s"
     assert report.failed == {}
 
 
@@ -132,6 +154,16 @@ def test_the_proof_takes_one_core_unless_told(machine: Machine) -> None:
     assert collect_host(tree.host()).sections["proof"]["device"] == "cores 1"  # type: ignore[index]
     tree.variables["NEURON_RT_NUM_CORES"] = "3"
     assert collect_host(tree.host()).sections["proof"]["device"] == "cores 3"  # type: ignore[index]
+
+
+def test_another_environment_that_is_active_is_pointed_out(machine: Machine) -> None:
+    tree = machine("good_trn2")
+    tree.package("neuron-env", "0.1.0", site="/usr/lib/python3/dist-packages")
+    tree.variables["VIRTUAL_ENV"] = "/home/ada/venv"
+    report = collect_host(tree.host(), python="/usr")
+    assert report.verdict.endswith(
+        "torch is not installed in /usr; the active environment is another: give `--python /home/ada/venv`"
+    )
 
 
 def test_programs_of_an_image_are_not_run(machine: Machine) -> None:
