@@ -41,8 +41,7 @@ def read_packages(host: Host, python: PythonEnvironment) -> dict[str, dict[str, 
     found: dict[str, dict[str, Any]] = {}
     for name in (*NEURON, *FRAMEWORKS):
         copies = {str(copy.locate_file("")): copy for copy in distributions(name=name, path=sites)}
-        # Metadata that a package's removal has left behind has no version.
-        described = [_describe(host, copy) for copy in copies.values() if copy.metadata["Version"]]
+        described = [_describe(host, copy, version) for copy in copies.values() if (version := _version(copy))]
         if described:
             found[name] = described[0] | {"hidden_copies": described[1:]}
     if "torch-neuronx" in found:
@@ -78,9 +77,16 @@ def torch_build(host: Host, package: dict[str, Any]) -> str | None:
     return "cpu"
 
 
-def _describe(host: Host, package: Distribution) -> dict[str, Any]:
+def _version(package: Distribution) -> str | None:
+    """None where a package's removal has left a directory behind; Python's own reader fails on that in several ways."""
+    text = package.read_text("METADATA") or package.read_text("PKG-INFO") or ""
+    found = re.search(r"^Version:\s*(\S+)", text, re.M)
+    return found[1] if found else None
+
+
+def _describe(host: Host, package: Distribution, version: str) -> dict[str, Any]:
     return {
-        "version": package.version,
+        "version": version,
         "location": host.name(host.root / str(package.locate_file(""))).rstrip("/"),
         "installer": (package.read_text("INSTALLER") or "").strip() or None,
         "origin": _origin(package),

@@ -95,6 +95,8 @@ def _cache(about: dict[str, Any]) -> str:
         return "not looked at"
     on = f"on {about['filesystem']}" if about["filesystem"] else "on an unknown filesystem"
     lost = ", lost with a reboot or the container" if about["volatile"] else ""
+    if about["exists"] is None:
+        return f"not looked into, {on}: {about['reason']}"
     if not about["exists"]:
         return f"not there, {on}{lost}"
     more = "" if about["complete"] else " and more"

@@ -227,8 +227,14 @@ def test_where_a_package_came_from(tmp_path: Path) -> None:
         direct_url={"url": "https://example.com/nki.git", "vcs_info": {"vcs": "git", "commit_id": "a" * 40}},
     )
     tree.package("neuronx-cc", "2.28", direct_url={"url": "file:///wheels/neuronx_cc.whl", "archive_info": {}})
+    tree.file(f"{tree.site}/nrtpy-2.35.30.dist-info/RECORD", "left behind by an interrupted removal")
+    tree.file(f"{tree.site}/jax-0.10.0.dist-info/direct_url.json", "{")
+    tree.package("jaxlib", "0.10.2")
+    tree.file(f"{tree.site}/jaxlib-0.10.2.dist-info/direct_url.json", "{")
     host = tree.host()
     found = read_packages(host, find_python(host))
+    assert set(found) == {"torch", "nki", "neuronx-cc", "jaxlib"}
+    assert found["jaxlib"]["origin"] == "unknown: direct_url.json cannot be read"
     assert found["torch"]["build"] == "cu130"
     assert found["torch"]["origin"].startswith("a package index")
     assert found["nki"]["origin"] == "git, https://example.com/nki.git at aaaaaaaaaaaa"
@@ -259,6 +265,31 @@ def test_large_caches_are_counted_in_part(tmp_path: Path, monkeypatch: pytest.Mo
     cache = probe_caches(tree.host()).values["TorchNeuron NEFF"]
     assert (cache["complete"], cache["setting"]) == (False, "TORCH_NEURONX_NEFF_CACHE_DIR")
     assert cache["mode"] == "0755"
+
+
+def test_a_cache_on_a_dead_mount_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks at a mount whose server is gone hangs in the kernel; here, in a lock."""
+    release = threading.Event()
+    look = Host.status
+
+    def status(self: Host, name: str) -> os.stat_result:
+        if name == "/dead/neff":
+            release.wait(60)
+        return look(self, name)
+
+    monkeypatch.setattr(Host, "status", status)
+    tree = HostTree(tmp_path)
+    tree.mounts(("/", "ext4", "/dev/root", "rw"), ("/dead", "nfs4", "server:/x", "rw,hard"))
+    tree.variables |= {"NEURON_ENV_CACHE_URL": "/dead/neff", "TORCH_NEURONX_NEFF_CACHE_DIR": "/live"}
+    tree.file("/live/x.neff", "x")
+    report = collect_host(tree.host(), proof=False, probe_timeout=0.4)
+    release.set()
+    caches = report.sections["caches"]
+    assert caches is not None
+    assert (caches["neuron-env shared"]["exists"], caches["neuron-env shared"]["filesystem"]) == (None, "nfs4")
+    assert caches["neuron-env shared"]["reason"] == "timed out after 0.36 s"
+    assert caches["TorchNeuron NEFF"]["files"] == 1
+    assert any("not looked into, on nfs4: timed out" in line for line in report_lines(report.to_json()))
 
 
 def test_a_cache_that_is_a_url_is_not_looked_at(tmp_path: Path) -> None:
