@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from neuron_runtime.host.host import Host
 
 
+_SECONDS = click.FloatRange(0.1)
+
+
 @click.command("collect")
 @click.option("--markdown", is_flag=True, help="Print Markdown, to paste into an issue.")
 @click.option(
@@ -23,8 +26,10 @@ if TYPE_CHECKING:
 @click.option("--redact", is_flag=True, help="Hide account and instance ids, addresses and home directories as well.")
 @click.option("--instance-metadata", is_flag=True, help="Ask EC2's metadata service, too.")
 @click.option("--proof/--no-proof", default=True, show_default=True, help="Compute something on the device.")
-@click.option("--proof-timeout", type=click.FloatRange(0.1), default=120.0, show_default=True, metavar="SECONDS")
-@click.option("--probe-timeout", type=click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--proof-timeout", type=_SECONDS, default=120, show_default=True, help="What the proof may take, in seconds."
+)
+@click.option("--probe-timeout", type=_SECONDS, default=2, show_default=True, help="What each other probe may take.")
 @click.option("--python", metavar="PATH", help="Look into this interpreter's environment instead of this one.")
 @click.option("--image", metavar="DIR", help="Look into an unpacked image, running nothing of it.")
 @json_option

@@ -12,7 +12,7 @@ import click
 from neuron_runtime.errors import NeuronEnvError
 
 from .output import Mode, json_option, output
-from .pins_options import complete_sdk, complete_torch, sdk_option, torch_option
+from .pins_options import complete_sdk, complete_torch, torch_option
 from .units import count_text
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@sdk_option
-@torch_option
+@click.option("--sdk", metavar="X.Y.Z", shell_complete=complete_sdk, help="Compare with a set of this release.")
+@click.option("--torch", metavar="X.Y", shell_complete=complete_torch, help="Compare with a set of this torch.")
 @click.option("--lock", "lock_file", type=click.Path(path_type=Path), metavar="FILE", help="Compare with this lock.")
 @click.option(
     "--freeze", metavar="FILE", help="Compare the output of `pip freeze`, `-` for stdin, instead of this host."
@@ -80,9 +80,9 @@ def check(
 
 @click.command()
 @click.option(
-    "--from-sdk", metavar="X.Y.Z", shell_complete=complete_sdk, help="[default: what this host comes nearest]"
+    "--from-sdk", metavar="X.Y.Z", shell_complete=complete_sdk, help="The release to come from.  [default: this host's]"
 )
-@click.option("--from-torch", metavar="X.Y", shell_complete=complete_torch)
+@click.option("--from-torch", metavar="X.Y", shell_complete=complete_torch, help="The torch to come from.")
 @click.option(
     "--sdk", metavar="X.Y.Z", shell_complete=complete_sdk, help="The release to go to.  [default: the newest]"
 )

@@ -30,6 +30,7 @@ _METADATA_S = 4.0
 class HostReport:
     """What the probes found, section by section in a fixed order; a section is None where there is nothing.
 
+    image: whether an unpacked image was looked into, which has neither driver nor devices
     not_found: the reasons, by section or `section.fact`
     seconds, failed: by section
     """
@@ -38,6 +39,7 @@ class HostReport:
     not_found: dict[str, str]
     seconds: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    image: bool = False
 
     @property
     def usable(self) -> bool:
@@ -71,7 +73,7 @@ class HostReport:
         reason = self.not_found.get("proof", "the proof was not asked for")
         others = [f"{name}: {self.not_found[name]}" for name in ("driver", "devices") if name in self.not_found]
         text = f"not usable: {reason}" if "proof" in self.not_found else f"not proved: {reason}"
-        return text if self.simulated else "; ".join([text, *others])
+        return text if self.simulated or self.image else "; ".join([text, *others])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -119,12 +121,12 @@ def collect_host(
     if proof:
         probes["proof"] = lambda: _proof(host, python, proof_timeout)
     try:
-        return _report(run_probes(probes, limits, probe_timeout))
+        return _report(run_probes(probes, limits, probe_timeout), image=not host.executes)
     finally:
         host.programs.end()
 
 
-def _report(answers: dict[str, Answer]) -> HostReport:
+def _report(answers: dict[str, Answer], *, image: bool) -> HostReport:
     not_found: dict[str, str] = {}
     for name, answer in answers.items():
         if answer.reason is not None:
@@ -135,6 +137,7 @@ def _report(answers: dict[str, Answer]) -> HostReport:
         not_found=not_found,
         seconds={name: answer.seconds for name, answer in answers.items()},
         failed={name: answer.failed for name, answer in answers.items() if answer.failed},
+        image=image,
     )
 
 

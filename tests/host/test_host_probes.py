@@ -172,7 +172,7 @@ def test_programs_of_an_image_are_not_run(machine: Machine) -> None:
     tree.program(f"{tree.prefix}/bin/python", f"touch {tree.root}/ran")
     report = collect_host(Host.image(tree.root))
     assert not (tree.root / "ran").exists()
-    assert report.not_found["proof"] == "not tried: the programs of an image are not executed"
+    assert report.verdict == "not usable: not tried: the programs of an image are not executed"
     assert "the programs of an image are not executed" in report.not_found["devices.neuron_ls"]
     assert (report.sections["packages"] or {})["torch"]["version"] == "2.14.0+cpu"
 
