@@ -6,35 +6,19 @@ import functools
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from neuron_runtime.config.layers import load_layers
 from neuron_runtime.host.host import Host
 from neuron_runtime.host.missing import Facts, NotFoundHere
 from neuron_runtime.host.mounts import Mount, mount_of, read_mounts
+from neuron_runtime.host.places import CachePlace, cache_places
 from neuron_runtime.host.probes import run_probes
 
 COUNT_S = 0.4  # to count one cache's files; a large one is counted in part
 _VOLATILE = frozenset({"tmpfs", "ramfs", "overlay"})
-
-
-class CachePlace(NamedTuple):
-    """Where a cache is: `place` is a directory or a URL, `setting` the variable that says so or None for a default."""
-
-    name: str
-    place: str
-    setting: str | None
-
-
-def cache_places(environ: Mapping[str, str]) -> list[CachePlace]:
-    """Each cache of the vendor's and of ours, in the order in which a program meets them."""
-    return [
-        CachePlace(name, *_place(environ, variables, default))
-        for name, variables, default in _CACHES
-        if default or _set(environ, variables)
-    ]
 
 
 def probe_caches(host: Host) -> Facts:
@@ -69,6 +53,8 @@ def probe_caches(host: Host) -> Facts:
 def _where(host: Host, cache: CachePlace, mounts: list[Mount]) -> dict[str, Any]:
     """What can be said without touching the directory."""
     about = {"place": cache.place, "setting": cache.setting}
+    if cache.place == "none":
+        return about | {"kind": "off"}
     if "://" in cache.place and not cache.place.startswith("file://"):
         return about | {"kind": "url"}
     directory = cache.place.removeprefix("file://")
@@ -135,38 +121,3 @@ def _walk(directory: Path) -> Iterator[os.DirEntry[str]]:
                         yield entry
         except OSError:
             continue
-
-
-def _set(environ: Mapping[str, str], variables: tuple[str, ...]) -> str | None:
-    return next((name for name in variables if environ.get(name)), None)
-
-
-def _place(environ: Mapping[str, str], variables: tuple[str, ...], default: str) -> tuple[str, str | None]:
-    setting = _set(environ, variables)
-    place = environ[setting] if setting else default
-    home, cache_home = environ.get("HOME", "/root"), environ.get("XDG_CACHE_HOME", "")
-    if not cache_home.startswith("/"):
-        cache_home = f"{home}/.cache"
-    if place.startswith("~/"):
-        place = home + place[1:]
-    return place.replace("$CACHE_HOME", cache_home), setting
-
-
-# Name, the variables that place it, the default. Without a default it is there only where a variable says so, since
-# the vendor's own default is not known.
-_CACHES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("neuron-env shared", ("NEURON_ENV_CACHE_URL",), "$CACHE_HOME/neuron-env/shared"),
-    (
-        "neuron-env local",
-        ("NEURON_ENV_CACHE_LOCAL_DIR", "TORCH_NEURONX_NEFF_CACHE_DIR"),
-        "$CACHE_HOME/neuron-env/local",
-    ),
-    ("TorchNeuron NEFF", ("TORCH_NEURONX_NEFF_CACHE_DIR",), "/tmp/neff_cache"),  # noqa: S108
-    ("TorchNeuron locks", ("TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR",), "/tmp/local_cache"),  # noqa: S108
-    ("TorchNeuron HLO", ("TORCH_NEURONX_HLO_CACHE_DIR",), ""),
-    ("TorchNeuron debug", ("TORCH_NEURONX_DEBUG_DIR",), "/tmp/neuron_backend"),  # noqa: S108
-    ("NKI trace", ("NKI_TRACE_CACHE_URL",), ""),
-    ("NKI compile", ("NKI_COMPILE_CACHE_URL",), ""),
-    ("TorchInductor", ("TORCHINDUCTOR_CACHE_DIR",), ""),
-    ("libneuronxla", ("NEURON_COMPILE_CACHE_URL",), "/var/tmp/neuron-compile-cache"),  # noqa: S108
-)

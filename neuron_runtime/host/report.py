@@ -96,12 +96,13 @@ def collect_host(
     proof: bool = True,
     proof_timeout: float = PROOF_S,
     metadata: bool = False,
-    probe_timeout: float = PROBE_S,
+    probe_timeout: float | None = None,
 ) -> HostReport:
-    """Asks all probes at once. Within `probe_timeout` seconds, and `proof_timeout` where a proof is wanted.
+    """Asks all probes at once. Within `probe_timeout` (PROBE_S) seconds, and `proof_timeout` where a proof is wanted.
 
     No program of the host's outlives the call.
     """
+    probe_timeout = PROBE_S if probe_timeout is None else probe_timeout
     # A program ends a little before its probe, and its probe can say which one it was.
     host = replace(host, time_limit=0.9 * probe_timeout, programs=Programs())
     probes: dict[str, Callable[[], Facts]] = {

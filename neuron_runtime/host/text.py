@@ -9,6 +9,8 @@ from typing import Any
 
 from neuron_runtime.host.packages import FROM_AN_INDEX
 
+# Filesystems that hosts share: there the options decide whether locks and reads can be relied on.
+_SHARED = ("nfs", "lustre", "fuse", "cifs", "smb", "ceph", "9p", "virtiofs", "gpfs", "beegfs")
 _DEVICES = len("neuron_ls") + 2
 _YES_NO = {True: "yes", False: "no", None: "unknown"}
 
@@ -91,9 +93,11 @@ def _caches(section: dict[str, Any], missing: dict[str, str], name: str) -> Iter
 
 
 def _cache(about: dict[str, Any]) -> str:
-    if about["kind"] == "url":
-        return "not looked at"
-    on = f"on {about['filesystem']}" if about["filesystem"] else "on an unknown filesystem"
+    if about["kind"] != "directory":
+        return "switched off" if about["kind"] == "off" else "not looked at"
+    on = f"on {about['filesystem'] or 'an unknown filesystem'}"
+    if (about["filesystem"] or "").startswith(_SHARED):
+        on += f" ({','.join(about['mount_options'])})"
     lost = ", lost with a reboot or the container" if about["volatile"] else ""
     if about["exists"] is None:
         return f"not looked into, {on}: {about['reason']}"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +49,54 @@ def test_collect_redacts_and_writes_files(invoke: Invoke, tmp_path: Path, monkey
     assert str(tmp_path / "ada") not in target.read_text()
     assert "pass" not in variables["NEURON_ENV_CACHE_URL"]
     assert document["sections"]["caches"]["neuron-env local"]["place"].startswith("~/")
+
+
+def test_looking_at_a_host_loads_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom cli.main import root\n"
+        "for args in (['collect', '--no-proof', '--json'], ['pins', 'check', '--json'], ['config', 'show']):\n"
+        "    try: root.main(args, prog_name='neuron-env')\n"
+        "    except SystemExit: pass\n"
+        "print('LOADED', *[m for m in ('torch', 'torch_neuronx', 'numpy', 'jaxlib', 'boto3') if m in sys.modules])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.splitlines()[-1] == "LOADED"
+
+
+def test_an_interrupted_collect_leaves_no_proof_behind(tmp_path: Path) -> None:
+    for name in ("torch-2.14.0", "torch_neuronx-2.14.3.0.1"):
+        (tmp_path / f"{name}.dist-info").mkdir()
+        distribution, _, version = name.partition("-")
+        (tmp_path / f"{name}.dist-info" / "METADATA").write_text(f"Name: {distribution}\nVersion: {version}\n")
+    python = tmp_path / "python"
+    python.write_text(
+        f"""#!/bin/sh
+case $2 in
+import*) echo '["3.12.0", "/venv", ["{tmp_path}"]]' ;;
+*) echo $$ > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid; exec sleep 600 ;;
+esac
+"""
+    )
+    python.chmod(0o755)
+    collect = subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "collect", "--python", str(python), "--probe-timeout", "60"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "pid").exists():
+        assert collect.poll() is None
+        assert time.monotonic() < deadline
+        os.sched_yield()
+    proof = os.pidfd_open(int((tmp_path / "pid").read_text()))
+    collect.send_signal(signal.SIGINT)
+    _, err = collect.communicate(timeout=60)
+    assert (collect.returncode, err.strip()) == (130, b"error: interrupted")
+    assert select.select([proof], [], [], 60)[0], "the proof runs on"
+    os.close(proof)
 
 
 def test_collect_as_markdown(invoke: Invoke) -> None:

@@ -39,7 +39,7 @@ def call(machine: Callable[[str], HostTree], monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_collect_as_json(situation: str, call: Callable[..., Result]) -> None:
-    result = call(situation, "collect", "--json")
+    result = call(situation, "collect", "--json", "--probe-timeout", "30")
     document = json.loads(result.stdout)
     assert result.exit_code == (0 if situation in USABLE else 1)
     assert document["usable"] is (situation in USABLE)
@@ -49,7 +49,7 @@ def test_collect_as_json(situation: str, call: Callable[..., Result]) -> None:
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_collect_as_text(situation: str, call: Callable[..., Result]) -> None:
-    result = call(situation, "collect")
+    result = call(situation, "collect", "--probe-timeout", "30")
     compare(GOLDEN / situation / "collect.txt", re.sub(r"(?m)^( +seconds +)\S+$", r"\1SECONDS", result.stdout))
 
 

@@ -6,16 +6,19 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from host_kit import UBUNTU_24, HostTree
 
 from neuron_runtime.host.caches import probe_caches
+from neuron_runtime.host.devices import probe_devices
 from neuron_runtime.host.host import Host
 from neuron_runtime.host.missing import Facts, NotFoundHere
 from neuron_runtime.host.mounts import mount_of, read_mounts
 from neuron_runtime.host.packages import read_packages, torch_neuronx_build
+from neuron_runtime.host.places import cache_places
 from neuron_runtime.host.probes import run_probes
 from neuron_runtime.host.pythons import find_python
 from neuron_runtime.host.report import collect_host
@@ -109,17 +112,12 @@ def test_a_program_that_fails_is_quoted() -> None:
         Programs().run(["sh", "-c", "kill -9 $$"], ENVIRON, 10.0, label="it")
 
 
-def test_a_hung_neuron_ls_is_reported_and_the_rest_of_the_devices_stays(
-    machine: Machine,
-) -> None:
+def test_a_hung_neuron_ls_is_reported_and_the_rest_of_the_devices_stays(machine: Machine) -> None:
     tree = machine("good_trn2")
     tree.program("/opt/aws/neuron/bin/neuron-ls", "sleep 600")
-    report = collect_host(tree.host(), proof=False, probe_timeout=0.5)
-    devices = report.sections["devices"]
-    assert devices is not None
-    assert (devices["neuron_ls"], devices["nodes"]) == (None, ["/dev/neuron0"])
-    assert report.not_found["devices.neuron_ls"] == "`neuron-ls --json-output` timed out after 0.45 s"
-    assert report.failed == {}
+    devices = probe_devices(replace(tree.host(), time_limit=0.3))
+    assert (devices.values["neuron_ls"], devices.values["nodes"]) == (None, ["/dev/neuron0"])
+    assert devices.reasons["neuron_ls"] == "`neuron-ls --json-output` timed out after 0.3 s"
 
 
 @pytest.mark.parametrize("printed", ["Segmentation fault", "{}", "[1]", "null"])
@@ -282,14 +280,11 @@ def test_a_cache_on_a_dead_mount_leaves_the_others_alone(tmp_path: Path, monkeyp
     tree.mounts(("/", "ext4", "/dev/root", "rw"), ("/dead", "nfs4", "server:/x", "rw,hard"))
     tree.variables |= {"NEURON_ENV_CACHE_URL": "/dead/neff", "TORCH_NEURONX_NEFF_CACHE_DIR": "/live"}
     tree.file("/live/x.neff", "x")
-    report = collect_host(tree.host(), proof=False, probe_timeout=0.4)
+    caches = probe_caches(replace(tree.host(), time_limit=1.0)).values
     release.set()
-    caches = report.sections["caches"]
-    assert caches is not None
-    assert (caches["neuron-env shared"]["exists"], caches["neuron-env shared"]["filesystem"]) == (None, "nfs4")
-    assert caches["neuron-env shared"]["reason"] == "timed out after 0.36 s"
+    dead = caches["neuron-env shared"]
+    assert (dead["exists"], dead["filesystem"], dead["reason"]) == (None, "nfs4", "timed out after 1 s")
     assert caches["TorchNeuron NEFF"]["files"] == 1
-    assert any("not looked into, on nfs4: timed out" in line for line in report_lines(report.to_json()))
 
 
 def test_a_cache_that_is_a_url_is_not_looked_at(tmp_path: Path) -> None:
@@ -300,6 +295,34 @@ def test_a_cache_that_is_a_url_is_not_looked_at(tmp_path: Path) -> None:
         "setting": "NEURON_ENV_CACHE_URL",
         "kind": "url",
     }
+
+
+@pytest.mark.parametrize(
+    ("environ", "name", "place", "setting"),
+    [
+        ({}, "libneuronxla", "/var/tmp/neuron-compile-cache", None),
+        ({"NEURON_COMPILE_CACHE_URL": "s3://b/x"}, "libneuronxla", "s3://b/x", "NEURON_COMPILE_CACHE_URL"),
+        ({"NEURON_COMPILE_CACHE_URL": "s3://b/x"}, "neuron-env shared", "/h/.cache/neuron-env/shared", None),
+        ({"NEURON_COMPILE_CACHE_URL": "/fsx"}, "neuron-env shared", "/fsx", "NEURON_COMPILE_CACHE_URL"),
+        ({"NEURON_CC_FLAGS": "-O1 --cache_dir=/c --lnc 2"}, "libneuronxla", "/c", "NEURON_CC_FLAGS"),
+        ({"NEURON_ENV_CACHE_URL": "None"}, "neuron-env shared", "none", "NEURON_ENV_CACHE_URL"),
+        ({"NEURON_ENV_CACHE_LOCAL_DIR": "~/l"}, "neuron-env local", "/h/l", "NEURON_ENV_CACHE_LOCAL_DIR"),
+        ({"XDG_CACHE_HOME": "/x"}, "neuron-env local", "/x/neuron-env/local", None),
+        ({"NKI_TRACE_CACHE_URL": "/nki"}, "NKI trace", "/nki", "NKI_TRACE_CACHE_URL"),
+    ],
+)
+def test_where_a_cache_is(environ: dict[str, str], name: str, place: str, setting: str | None) -> None:
+    places = {found.name: found for found in cache_places({"HOME": "/h", **environ})}
+    assert (places[name].place, places[name].setting) == (place, setting)
+    assert ("NKI trace" in places) is ("NKI_TRACE_CACHE_URL" in environ)
+
+
+def test_a_cache_that_is_switched_off(tmp_path: Path) -> None:
+    tree = HostTree(tmp_path)
+    tree.variables["NEURON_ENV_CACHE_URL"] = "none"
+    report = collect_host(tree.host(), proof=False)
+    assert report.sections["caches"]["neuron-env shared"]["kind"] == "off"  # type: ignore[index]
+    assert any("switched off" in line for line in report_lines(report.to_json()))
 
 
 def test_the_deepest_and_last_mount_counts(tmp_path: Path) -> None:
