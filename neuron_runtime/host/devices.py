@@ -30,11 +30,17 @@ def probe_devices(host: Host) -> Facts:
     if nodes is None and sysfs is None and listed is None:
         raise NotFoundHere("; ".join(facts.reasons.values()))
     types = [device["instance_type"] for device in sysfs or [] if device["instance_type"]]
-    facts.put("family", types[0].partition(".")[0].lower() if types else None)
+    facts.put("family", family_of(types[0]) if types else None)
     counts = [device["logical_neuroncore_config"] for device in listed or []]
     facts.put("lnc", counts[0] if counts else None)
     facts.put("count", max(len(nodes or []), len(sysfs or []), len(listed or [])))
     return facts
+
+
+def family_of(instance_type: str) -> str | None:
+    """`trn2` of `Trn2`, `trn2.48xlarge` and `trn2u.48xlarge`; None for a machine without Neuron devices."""
+    found = re.match(r"(trn|inf)\d+", instance_type.lower())
+    return found[0] if found else None
 
 
 def _nodes(host: Host) -> list[str]:

@@ -11,6 +11,7 @@ _NAMED = r"(?:token|secret|password|passwd|api[-_]?key|access[-_]?key)"
 # A secret wherever it stands. The group, where there is one, is kept.
 _SECRETS = (
     re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    re.compile(r"\bnec_[0-9a-f]{16}_[0-9a-f]{64}\b"),
     re.compile(r"\b(?:hf|ghp|gho|ghs|github_pat|glpat|xox[abp])[_-][A-Za-z0-9_-]{16,}"),
     re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"),
     re.compile(r"([a-z][a-z0-9+.-]*://)[^/\s@]+(?=@)", re.I),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from neuron_runtime.host.caches import probe_caches
-from neuron_runtime.host.devices import probe_devices
+from neuron_runtime.host.devices import family_of, probe_devices
 from neuron_runtime.host.driver import probe_driver
 from neuron_runtime.host.host import Host
 from neuron_runtime.host.metadata import probe_metadata
@@ -61,7 +61,7 @@ class HostReport:
         """`trn2` and the like, from the driver or else from the machine's firmware; None where neither tells."""
         family = (self.sections.get("devices") or {}).get("family")
         machine = (self.sections.get("system") or {}).get("instance_type")
-        return family or (machine.partition(".")[0] if machine else None)
+        return family or (family_of(machine) if machine else None)
 
     @property
     def verdict(self) -> str:

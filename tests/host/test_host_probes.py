@@ -13,7 +13,7 @@ import pytest
 from host_kit import UBUNTU_24, HostTree
 
 from neuron_runtime.host.caches import probe_caches
-from neuron_runtime.host.devices import probe_devices
+from neuron_runtime.host.devices import family_of, probe_devices
 from neuron_runtime.host.host import Host
 from neuron_runtime.host.missing import Facts, NotFoundHere
 from neuron_runtime.host.mounts import mount_of, read_mounts
@@ -253,6 +253,20 @@ def test_where_a_package_came_from(tmp_path: Path) -> None:
 )
 def test_what_a_version_of_torch_neuronx_is(version: str, build: str) -> None:
     assert torch_neuronx_build(version) == build
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "family"),
+    [
+        ("Trn2", "trn2"),
+        ("trn2u.48xlarge", "trn2"),
+        ("trn1n.32xlarge", "trn1"),
+        ("inf2.xlarge", "inf2"),
+        ("m7i.large", None),
+    ],
+)
+def test_the_family_of_an_instance_type(instance_type: str, family: str | None) -> None:
+    assert family_of(instance_type) == family
 
 
 def test_large_caches_are_counted_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from neuron_runtime.host.variables import is_secret
     [
         ("AKIAIOSFODNN7EXAMPLE", "(hidden)"),
         ("HF: hf_abcdefghijklmnopqrstuvwx.", "HF: (hidden)."),
+        (f"token nec_{'0a' * 8}_{'0a' * 32}", "token (hidden)"),
         ("https://user:pass@host/x", "https://(hidden)@host/x"),
         ("Authorization: Bearer abc.def", "Authorization: Bearer (hidden)"),
         ("python train.py --hf-token abc123 --lr 1", "python train.py --hf-token (hidden) --lr 1"),
