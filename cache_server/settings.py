@@ -1,4 +1,4 @@
-"""Where the cache is and how it behaves: option, then environment, then default."""
+"""Where the cache is and how it behaves: option, then environment, then files, then default."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cache_server.errors import CacheError
 from cache_server.names import check_job, check_namespace
 from cache_server.permissions import permissions_named, refuse_unsafe
 from cache_server.quantities import parse_size
+from neuron_runtime.config.layers import settings_environment
 
 if TYPE_CHECKING:
     from cache_server.trust.signatures import Trust
@@ -139,7 +140,7 @@ class CacheSettings:
         require_hit: bool | None = None,
         local_max_bytes: int | None = None,
     ) -> CacheSettings:
-        """Settings from options that are not None, then the environment, then defaults.
+        """Settings from options that are not None, then the environment, then configuration files, then defaults.
 
         Read are `NEURON_ENV_CACHE_URL` (`none` for no shared store), `_LOCAL_DIR`, `_NAMESPACE`, `_PERMISSIONS`,
         `_LEASE_SECONDS`, `_WAIT_SECONDS`, `_FAILURE_TTL_SECONDS`, `_RETRY_FAILURES`, `_VERIFY`, `_MODE`, `_OVERLAY`,
@@ -151,7 +152,7 @@ class CacheSettings:
 
         Raises CacheError on a value that makes no sense, and when a default place is not safe to keep code in.
         """
-        env = _Environment(os.environ if environ is None else environ)
+        env = _Environment(settings_environment() if environ is None else environ)
         url = url or env.text("NEURON_ENV_CACHE_URL") or env.vendor_directory("NEURON_COMPILE_CACHE_URL")
         chosen_local = local_dir or env.text("NEURON_ENV_CACHE_LOCAL_DIR", "TORCH_NEURONX_NEFF_CACHE_DIR")
         if permissions is None:

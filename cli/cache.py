@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -107,4 +106,6 @@ def confirm(what: str, *, yes: bool) -> None:
 
 def shows_progress() -> bool:
     """Whether somebody watches stderr and wants to see long work advance."""
-    return sys.stderr.isatty() and not os.environ.get("NEURON_ENV_NO_PROGRESS")
+    from neuron_runtime.config.layers import settings_environment
+
+    return sys.stderr.isatty() and not settings_environment().get("NEURON_ENV_NO_PROGRESS")

@@ -228,10 +228,12 @@ def _opened(store: str | None) -> tuple[TokenBook, AuditLog, str]:
     from cache_server.storage import open_storage
     from cache_server.trust.audit import AuditLog
     from cache_server.trust.tokens import TokenBook
+    from neuron_runtime.config.layers import settings_environment
 
     from .cache import cache_settings
 
-    url = store or os.environ.get("NEURON_ENV_SERVER_STORE") or os.environ.get("NEURON_ENV_CACHE_URL")
+    environ = settings_environment()
+    url = store or environ.get("NEURON_ENV_SERVER_STORE") or environ.get("NEURON_ENV_CACHE_URL")
     if url and url.startswith(("http://", "https://")):
         raise NeuronEnvError(
             f"{url} is a service, and tokens are made in its store",
@@ -239,7 +241,7 @@ def _opened(store: str | None) -> tuple[TokenBook, AuditLog, str]:
         )
     settings, url = cache_settings(url, None)
     storage = open_storage(url, permissions=settings.permissions)
-    audit_log = os.environ.get("NEURON_ENV_SERVER_AUDIT_LOG")
+    audit_log = environ.get("NEURON_ENV_SERVER_AUDIT_LOG")
     audit = AuditLog(Path(audit_log) if audit_log else None)
     click.get_current_context().call_on_close(audit.close)
     me = Owner.here()

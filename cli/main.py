@@ -16,8 +16,12 @@ from .output import Output, output
 
 COMMANDS = {
     "cache": LazyCommand("cli.cache:cache", "Look into the NEFF cache and look after it."),
+    "collect": LazyCommand("cli.collect:collect", "Collect what matters about this host, with a verdict."),
     "compile": LazyCommand("cli.compile:compile_command", "Compile a PyTorch module into the cache."),
+    "completion": LazyCommand("cli.completion:completion", "Print the script for a shell's completion."),
+    "config": LazyCommand("cli.config:config", "Show which settings hold, and where from."),
     "neff": LazyCommand("cli.neff:neff", "Look into NEFF files, unpack and verify them."),
+    "pins": LazyCommand("cli.pins:pins", "Keep the versions of the Neuron SDK together."),
     "run": LazyCommand("cli.run:run_command", "Run a PyTorch module on the simulated device."),
     "runtime": LazyCommand("cli.runtime:runtime", "Start, stop and watch the simulated runtime."),
 }
@@ -102,7 +106,26 @@ def root(debug: bool, color: str) -> None:
     word, or by a version that ends in `+sim`.
     """
     out = output()
-    out.debug, out.color = debug, color
+    out.debug = _from_files("debug", str(int(debug))) not in ("", "0")
+    out.color = _from_files("color", color)
+
+
+def _from_files(option: str, value: str) -> str:
+    """The option's value, or what a configuration file says where neither an option nor the environment does."""
+    from click.core import ParameterSource
+
+    from neuron_runtime.config.layers import load_layers
+
+    if click.get_current_context().get_parameter_source(option) is not ParameterSource.DEFAULT:
+        return value
+    try:
+        found = load_layers().origin(f"NEURON_ENV_{option.upper()}").value
+    except NeuronEnvError:
+        # A file that is wrong is reported by the command that needs it.
+        return value
+    if option == "color" and found not in (None, "auto", "always", "never"):
+        raise NeuronEnvError(f"the setting `color` is {found!r}", hint="set it to auto, always or never")
+    return value if found is None else found
 
 
 def main() -> NoReturn:

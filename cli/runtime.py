@@ -52,12 +52,13 @@ def start(foreground: bool, **options: Any) -> None:
       neuron-env runtime start --instance-type trn3.48xlarge --lnc 1
       neuron-env runtime start --foreground --idle-timeout 0
     """
+    from neuron_runtime.config.layers import settings_environment
     from neuron_runtime.daemon.launch import start_daemon
     from neuron_runtime.daemon.settings import DaemonSettings
     from neuron_runtime.protocol.paths import runtime_paths
     from neuron_runtime.tools.snapshot import take_snapshot
 
-    environ = os.environ | _environment(**options)
+    environ = {**settings_environment(), **_environment(**options)}
     wanted = DaemonSettings.from_environment(environ)
     paths, out = runtime_paths(environ), output()
     if foreground:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from cache_server.errors import CacheError
+from neuron_runtime.config.layers import settings_environment
 
 _ADDRESSING = ("path", "virtual")
 
@@ -51,7 +51,7 @@ class S3Options:
         A server of one's own is addressed by path unless told otherwise: its bucket names are seldom in the DNS.
         Raises CacheError on a value that makes no sense.
         """
-        env = os.environ if environ is None else environ
+        env = settings_environment() if environ is None else environ
         names = ("NEURON_ENV_CACHE_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
         endpoint = next((env[name] for name in names if env.get(name)), None)
         seconds = env.get("NEURON_ENV_CACHE_S3_TIMEOUT") or "5"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cache_server.errors import CacheError, StoreError
+from neuron_runtime.config.layers import settings_environment
 
 _TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
 _URL_FORM = "a cache service is http://host, https://host:port or https://host/prefix"
@@ -53,7 +53,7 @@ class RemoteOptions:
 
         Raises CacheError on a URL or a value that makes no sense. Reads no file yet.
         """
-        env = os.environ if environ is None else environ
+        env = settings_environment() if environ is None else environ
         seconds = env.get("NEURON_ENV_CACHE_HTTP_TIMEOUT") or "2"
         try:
             timeout = float(seconds)

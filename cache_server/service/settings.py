@@ -1,9 +1,8 @@
-"""How one process of the service runs: option, then environment, then default."""
+"""How one process of the service runs: option, then environment, then files, then default."""
 
 from __future__ import annotations
 
 import ipaddress
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from cache_server.errors import CacheError
 from cache_server.names import check_namespace
 from cache_server.permissions import permissions_named
 from cache_server.quantities import parse_duration, parse_size
+from neuron_runtime.config.layers import settings_environment
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ class ServiceSettings:
 
         Raises CacheError on a value that makes no sense, and where no store is named.
         """
-        env = os.environ if environ is None else environ
+        env = settings_environment() if environ is None else environ
         values = {name: value for name, value in options.items() if value is not None}
         for name, (variable, read) in _VARIABLES.items():
             text = env.get(variable, "").strip()

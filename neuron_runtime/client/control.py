@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Mapping
 from typing import Any
 
+from neuron_runtime.config.layers import settings_environment
 from neuron_runtime.daemon.launch import start_daemon
 from neuron_runtime.protocol import datagrams
 from neuron_runtime.protocol.paths import RuntimePaths
@@ -84,7 +84,7 @@ def reach_daemon(paths: RuntimePaths, environ: Mapping[str, str] | None = None) 
 
     `NEURON_ENV_RUNTIME_AUTOSTART=0` forbids the start.
     """
-    environ = os.environ if environ is None else environ
+    environ = settings_environment() if environ is None else environ
     for _ in range(_CONNECT_ATTEMPTS):
         connection = connect_daemon(paths)
         if connection is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from neuron_runtime.client.control import ControlSocket, reach_daemon
 from neuron_runtime.client.core import Core
+from neuron_runtime.config.layers import settings_environment
 from neuron_runtime.device.cores import CoreRequest, request_from_environment
 from neuron_runtime.protocol.datagrams import PROTOCOL, Datagram
 from neuron_runtime.protocol.paths import RuntimePaths, runtime_paths
@@ -36,7 +37,7 @@ class Session:
 
         Starts the daemon when none runs. Raises NrtError: NRT_RESOURCE when the cores are taken.
         """
-        environ = os.environ if environ is None else environ
+        environ = settings_environment() if environ is None else environ
         wanted = request_from_environment(environ) if request is None else request
         self._timeout = _exec_timeout(environ)
         self._pid = os.getpid()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from neuron_runtime.config.layers import settings_environment
 from neuron_runtime.device.instances import DEFAULT_INSTANCE_TYPE, Machine
 from neuron_runtime.errors import NeuronEnvError
 
@@ -28,7 +28,7 @@ class DaemonSettings:
 
         Raises NeuronEnvError naming the variable that does not parse.
         """
-        environ = os.environ if environ is None else environ
+        environ = settings_environment() if environ is None else environ
         lnc = _number(environ, "NEURON_LOGICAL_NC_CONFIG", None)
         idle = _number(environ, "NEURON_ENV_RUNTIME_IDLE_TIMEOUT", int(DEFAULT_IDLE_TIMEOUT_S))
         warm = _number(environ, "NEURON_ENV_RUNTIME_WARM", 1)

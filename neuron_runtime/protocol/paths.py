@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from neuron_runtime.config.layers import settings_environment
 from neuron_runtime.errors import NeuronEnvError
 
 _SOCKET_PATH_LIMIT = 107  # sun_path holds 108 bytes with the closing zero
@@ -56,7 +57,7 @@ class RuntimePaths:
 
 def runtime_paths(environ: Mapping[str, str] | None = None) -> RuntimePaths:
     """`NEURON_ENV_RUNTIME_DIR`, else a directory under `XDG_RUNTIME_DIR`, else under the user's cache."""
-    environ = os.environ if environ is None else environ
+    environ = settings_environment() if environ is None else environ
     chosen = environ.get("NEURON_ENV_RUNTIME_DIR")
     if chosen:
         return RuntimePaths(Path(chosen).expanduser().absolute())

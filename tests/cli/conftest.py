@@ -25,6 +25,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("NEURON_") or name in ("NO_COLOR", "FORCE_COLOR", "TERM", "COLUMNS"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("NEURON_ENV_CONFIG", "none")
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def spawn() -> Callable[..., subprocess.CompletedProcess[bytes]]:
     ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(  # type: ignore[call-overload, no-any-return]
             [sys.executable, "-m", "cli.main", *map(str, args)],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **(env or {})},
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NEURON_ENV_CONFIG": "none", **(env or {})},
             timeout=60,
             check=False,
             **{"capture_output": True, **options},

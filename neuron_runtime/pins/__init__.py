@@ -1,0 +1,1 @@
+"""Which versions of the Neuron SDK belong together, and what a host has of them. Facts are data files with sources."""
