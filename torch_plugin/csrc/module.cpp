@@ -10,6 +10,7 @@
 #include "device.h"
 #include "dispatch.h"
 #include "generator.h"
+#include "graph.h"
 #include "storage.h"
 
 namespace py = pybind11;
@@ -192,4 +193,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("clear_tracking", &clear_tracking);
   m.def("plan_count", &plan_count);
   m.def("forget_plans", [] { WithoutGil gil; forget_plans(); });
+  bind_graph(m);
 }

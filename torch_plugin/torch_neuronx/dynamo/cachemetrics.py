@@ -1,0 +1,1 @@
+def note_build(result): pass
