@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,14 +11,14 @@ import torch
 import torch.fx
 
 from torch_neuronx.dynamo.compiler import GraphCompiler
+from torch_neuronx.dynamo.errors import NEFFCompilationError
 from torch_neuronx.dynamo.foreach import foreach_decompositions
-from torch_neuronx.dynamo.megacache import register_artifact
 from torch_neuronx.dynamo.options import BackendOptions, warn_of_mode
 from torch_neuronx.dynamo.partition import partition
 from torch_neuronx.dynamo.randomness import random_decompositions
 from torch_neuronx.dynamo.shapes import make_static
 
-register_artifact()
+log = logging.getLogger("torch_neuronx")
 
 
 def neuron_backend(
@@ -27,7 +28,8 @@ def neuron_backend(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """The graph as a callable of its inputs, differentiable where they are.
+    """The graph as a callable of its inputs, differentiable where they are; where `options` allow a fallback and it
+    does not compile, as it is.
 
     Raises UnknownOptionError, DynamicShapesError, NEFFCompilationError.
     """
@@ -37,14 +39,20 @@ def neuron_backend(
     warn_of_mode(mode)
     static, inputs, kept = make_static(module, example_inputs)
     compiler = GraphCompiler(chosen)
-    compiled = aot_autograd(
-        fw_compiler=functools.partial(compiler.compile, direction="forward"),
-        bw_compiler=functools.partial(compiler.compile, direction="backward"),
-        inference_compiler=functools.partial(compiler.compile, direction="inference"),
-        partition_fn=partition,
-        decompositions=_decompositions(),
-        keep_inference_input_mutations=True,
-    )(static, inputs)
+    try:
+        compiled = aot_autograd(
+            fw_compiler=functools.partial(compiler.compile, direction="forward"),
+            bw_compiler=functools.partial(compiler.compile, direction="backward"),
+            inference_compiler=functools.partial(compiler.compile, direction="inference"),
+            partition_fn=partition,
+            decompositions=_decompositions(),
+            keep_inference_input_mutations=True,
+        )(static, inputs)
+    except NEFFCompilationError as error:
+        if not chosen.fallback:
+            raise
+        log.warning("a graph of `%s` runs operator by operator: %s", chosen.model_name, error)
+        return module.forward
     if len(kept) == len(example_inputs):
         return compiled  # type: ignore[no-any-return]
     return lambda *arguments: compiled(*(arguments[number] for number in kept))

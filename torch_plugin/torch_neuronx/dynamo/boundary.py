@@ -40,14 +40,6 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Fresh:
-    """New tensor number `index`; `device` is the one it had in the program that was traced."""
-
-    index: int
-    device: torch.device
-
-
-@dataclass(frozen=True)
 class View:
     """A part of a tensor that lies with the strides `whole`."""
 
@@ -55,6 +47,15 @@ class View:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """New tensor number `index`, or a part of it; `device` is where it was in the program that was traced."""
+
+    index: int
+    device: torch.device
+    view: View | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from torch_neuronx.dynamo.layouts import lay_out
 from torch_neuronx.dynamo.metrics import NeuronCompilationMetrics, note
 from torch_neuronx.dynamo.model import Model, load
 from torch_neuronx.dynamo.narrowing import narrow
+from torch_neuronx.dynamo.onhost import OnHost
 from torch_neuronx.dynamo.options import BackendOptions
 from torch_neuronx.lowering import Lowered
 
@@ -39,16 +40,19 @@ class GraphCompiler:
     def compile(
         self, module: torch.fx.GraphModule, example_inputs: Sequence[Any], *, direction: str
     ) -> Callable[[list[Any]], Any]:
-        """`direction`: `forward`, `backward` or `inference`. Raises NEFFCompilationError, NEFFExecutionError, unless
-        the options let the graph run operator by operator instead."""
+        """`direction`: `forward`, `backward` or `inference`. Raises NEFFCompilationError, NEFFExecutionError.
+
+        Where the options allow a fallback, a backward graph that fails runs on the host: its forward has run on the
+        device by then, and its random numbers are arithmetic that eager mode would do in 32 bits.
+        """
         number = next(_graphs)
         try:
             return self._compiled(module, number, direction)
         except NEFFCompilationError as error:
-            if not self._options.fallback:
+            if direction != "backward" or not self._options.fallback:
                 raise
-            log.warning("graph %d (%s) runs operator by operator: %s", number, direction, error)
-            return _one_by_one(module)
+            log.warning("the backward graph of `%s` runs on the host: %s", self._options.model_name, error)
+            return OnHost(module)
 
     def _compiled(self, module: torch.fx.GraphModule, number: int, direction: str) -> Callable[[list[Any]], Any]:
         from torch.utils._python_dispatch import _disable_current_modes
@@ -56,12 +60,13 @@ class GraphCompiler:
         device = _device_of(module)
         name = f"{self._options.model_name}_{direction}"
         artifacts = Artifacts(self._options.model_name)
+        retain = direction == "backward"  # autograd wants each gradient beside its tensor
         started = time.perf_counter()
         with _disable_current_modes(), torch.no_grad():
             artifacts.graph("fx_graphs", module)
             boundary = _prepared(module)
             if boundary.module is None:
-                return Executable(boundary, None, name, device)
+                return Executable(boundary, None, name, device, retain=retain)
             artifacts.graph("transformed_fx", boundary.module)
             passed = time.perf_counter()
             lowered = _lowered(boundary, artifacts)
@@ -83,7 +88,7 @@ class GraphCompiler:
                 torch_neuronx_compile_us=_micros(compiled - done),
             )
         )
-        return Executable(boundary, model, name, device)
+        return Executable(boundary, model, name, device, retain=retain)
 
 
 def lower(module: torch.fx.GraphModule) -> Lowered:
@@ -130,12 +135,6 @@ def _device_of(module: torch.fx.GraphModule) -> int:
         if isinstance(value, torch.Tensor) and value.device.type == "neuron" and value.device.index is not None:
             return value.device.index
     return int(torch.neuron.current_device())  # type: ignore[attr-defined]
-
-
-def _one_by_one(module: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
-    from functorch.compile import make_boxed_func
-
-    return make_boxed_func(module.forward)  # type: ignore[no-any-return]
 
 
 def _micros(seconds: float) -> int:

@@ -6,6 +6,7 @@ wants; what it overwrites becomes a result; numbers on the host travel inside th
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import torch
@@ -79,12 +80,19 @@ class _Cut:
         return value
 
     def _owners(self, overwritten: dict[torch.fx.Node, torch.fx.Node]) -> dict[int, torch.fx.Node]:
-        """The argument that a storage belongs to, where nothing overwrites the storage."""
+        """The node that a storage begins with: an argument that nothing overwrites, or, where several results share
+        it, the operator that makes it. Results that are views of one tensor stay views of one tensor."""
         spoiled = {_storage(node.meta["val"]) for node in overwritten}
+        returned = {node for node in results_of(self.graph) if isinstance(node, torch.fx.Node)}
+        sharing = collections.Counter(
+            _storage(node.meta["val"]) for node in returned if _is_strided(node.meta.get("val"))
+        )
         found: dict[int, torch.fx.Node] = {}
-        for node in self.arguments:
+        for node in self.graph.nodes:
             value = node.meta.get("val")
-            if _is_strided(value) and _storage(value) not in spoiled:
+            if not _is_strided(value) or _storage(value) in spoiled:
+                continue
+            if node in self.number_of or sharing[_storage(value)] > 1:
                 found.setdefault(_storage(value), node)
         return found
 
@@ -97,15 +105,12 @@ class _Cut:
                 f"the graph returns a number (`{node.name}`), not a tensor", hint="return it as a tensor"
             )
         owner = owners.get(_storage(value)) if _is_strided(value) else None
-        if node in self.number_of and _storage(value) in owners:
-            return Handed(self.number_of[node])
-        if owner is not None:
-            whole = owner.meta["val"]
-            if value.dtype == whole.dtype and value.is_conj() == whole.is_conj() and not whole.is_neg():
-                offset = int(value.storage_offset()) - int(whole.storage_offset())
-                view = View(tuple(whole.stride()), tuple(value.shape), tuple(value.stride()), offset)
-                return Handed(self.number_of[owner], view)
-        return Fresh(self._make(node, None), value.device)
+        if owner is None or not _same_kind(value, owner.meta["val"]):
+            return Fresh(self._make(node, None), value.device)
+        view = None if node is owner else _view(value, owner.meta["val"])
+        if owner in self.number_of:
+            return Handed(self.number_of[owner], view)
+        return Fresh(self._make(owner, None), value.device, view)
 
     def _make(self, node: torch.fx.Node, target: torch.fx.Node | None) -> int:
         if target is None and node in self.computed:
@@ -167,6 +172,15 @@ class _Cut:
 
 def _is_strided(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def _same_kind(value: torch.Tensor, whole: torch.Tensor) -> bool:
+    return value.dtype == whole.dtype and value.is_conj() == whole.is_conj() and value.is_neg() == whole.is_neg()
+
+
+def _view(value: torch.Tensor, whole: torch.Tensor) -> View:
+    offset = int(value.storage_offset()) - int(whole.storage_offset())
+    return View(tuple(whole.stride()), tuple(value.shape), tuple(value.stride()), offset)
 
 
 def _storage(value: torch.Tensor) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torch_neuronx.dynamo.boundary import Boundary, Fresh, Handed, Plain, Result
+from torch_neuronx.dynamo.boundary import Boundary, Handed, Plain, Result, View
 from torch_neuronx.dynamo.options import enabled
 
 if TYPE_CHECKING:
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 class Executable:
     """Inputs already in HBM are read where they lie. Those on the host are copied there first."""
 
-    def __init__(self, boundary: Boundary, model: Model | None, name: str, device: int) -> None:
+    def __init__(
+        self, boundary: Boundary, model: Model | None, name: str, device: int, *, retain: bool = False
+    ) -> None:
+        """`retain`: results go where the traced program had them, rather than staying on the device."""
         from torch_neuronx import _C
 
         self._boxed_call = True  # on the object: PyTorch wraps it and copies no more than that
         self._copies = not enabled("TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY", False)
-        self._retain = enabled("TORCH_NEURONX_RETAIN_DEVICE_MODE", False)
+        self._retain = retain or enabled("TORCH_NEURONX_RETAIN_DEVICE_MODE", False)
         self._operands = tuple(operand.argument for operand in boundary.operands)
         self._give: list[Callable[[Sequence[Any], Sequence[torch.Tensor]], Any]] = [
             self._giver(result) for result in boundary.results
@@ -66,21 +69,17 @@ class Executable:
             value = result.value
             return lambda given, made: value
         if isinstance(result, Handed):
-            argument, view = result.argument, result.view
-            if view is None:
-                return lambda given, made: given[argument]
-
-            def part(given: Sequence[Any], made: Sequence[torch.Tensor]) -> torch.Tensor:
-                whole: torch.Tensor = given[argument]
-                if whole.stride() != view.whole:
-                    whole = torch.empty_strided(
-                        whole.shape, view.whole, dtype=whole.dtype, device=whole.device
-                    ).copy_(whole)
-                return whole.as_strided(view.sizes, view.strides, whole.storage_offset() + view.offset)
-
-            return part
-        assert isinstance(result, Fresh)
-        index, device = result.index, result.device
+            argument, of = result.argument, result.view
+            return lambda given, made: _part(given[argument], of)
+        index, device, view = result.index, result.device, result.view
         if self._retain and device.type != "neuron":
-            return lambda given, made: made[index].to(device)
-        return lambda given, made: made[index]
+            return lambda given, made: _part(made[index], view).to(device)
+        return lambda given, made: _part(made[index], view)
+
+
+def _part(whole: torch.Tensor, view: View | None) -> torch.Tensor:
+    if view is None:
+        return whole
+    if whole.stride() != view.whole:
+        whole = torch.empty_strided(whole.shape, view.whole, dtype=whole.dtype, device=whole.device).copy_(whole)
+    return whole.as_strided(view.sizes, view.strides, whole.storage_offset() + view.offset)

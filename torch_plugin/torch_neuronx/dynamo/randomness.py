@@ -23,7 +23,7 @@ _calls = itertools.count()
 @torch.library.custom_op("torch_neuronx::random_seed", mutates_args=())
 def random_seed(device: torch.device) -> torch.Tensor:
     """int64 without dimensions: the seed of the device's generator."""
-    return torch.tensor(_signed(_state(device)[0]), dtype=torch.int64, device=device)
+    return torch.tensor(int(_state(device)[0]), dtype=torch.int64, device=device)
 
 
 @torch.library.custom_op("torch_neuronx::random_offset", mutates_args=())
@@ -55,10 +55,6 @@ def _generator(device: torch.device) -> torch.Generator:
 
 def _state(device: torch.device) -> torch.Tensor:
     return _generator(device).get_state().view(torch.int64)
-
-
-def _signed(value: Any) -> int:
-    return int(value)
 
 
 def _draw(count: int, device: torch.device) -> torch.Tensor:

@@ -76,26 +76,26 @@ def _symbolic_sizes(value: Any) -> list[str]:
 def _refuse_dynamic(inputs: Sequence[Any]) -> None:
     import torch._dynamo.config as config
 
-    asked = not config.assume_static_by_default
-    found = []
-    for number, value in enumerate(inputs):
-        if not isinstance(value, torch.Tensor):
-            if asked and isinstance(value, torch.SymInt):
-                found.append(f"input {number}, a number ({value})")
-            continue
-        for dim, size in enumerate(value.shape):
-            if isinstance(size, torch.SymInt) and (asked or _was_marked(value, dim)):
-                found.append(f"input {number}, dimension {dim} ({size})")
-    if found or asked:
-        raise _refusal(found)
+    everything = not config.assume_static_by_default
+    if everything or _marks_dimensions():
+        found = [
+            f"input {number}, dimension {dim} ({size})"
+            for number, value in enumerate(inputs)
+            if isinstance(value, torch.Tensor)
+            for dim, size in enumerate(value.shape)
+            if isinstance(size, torch.SymInt)
+        ]
+        if everything or found:
+            raise _refusal(found)
 
 
-def _was_marked(value: torch.Tensor, dim: int) -> bool:
-    """Whether `torch._dynamo.mark_dynamic` named the dimension."""
+def _marks_dimensions() -> bool:
+    """Whether `torch._dynamo.mark_dynamic` was called for an input."""
     context = torch._guards.TracingContext.try_get()
-    symbolic = context.tensor_to_context.get(value) if context is not None else None
-    constraints = getattr(symbolic, "constraint_sizes", None) or ()
-    return dim < len(constraints) and constraints[dim] is not None
+    symbolic = () if context is None else context.tensor_to_context.values()
+    return any(
+        constraint is not None for entry in symbolic for constraint in getattr(entry, "constraint_sizes", None) or ()
+    )
 
 
 def _refusal(found: Sequence[str]) -> DynamicShapesError:
