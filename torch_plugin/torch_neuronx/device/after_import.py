@@ -1,4 +1,4 @@
-"""Something to do once a module of PyTorch's has been imported, by whoever needs it: importing it here would be slow."""
+"""Something to do once somebody has imported a module of PyTorch's that would be slow to import here."""
 
 from __future__ import annotations
 

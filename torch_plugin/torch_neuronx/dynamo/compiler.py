@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -20,11 +21,14 @@ from torch_neuronx.dynamo.errors import NEFFCompilationError, NEFFExecutionError
 from torch_neuronx.dynamo.executable import Executable
 from torch_neuronx.dynamo.layouts import lay_out
 from torch_neuronx.dynamo.metrics import NeuronCompilationMetrics, note
-from torch_neuronx.dynamo.model import Model, load
+from torch_neuronx.dynamo.model import load
 from torch_neuronx.dynamo.narrowing import narrow
 from torch_neuronx.dynamo.onhost import OnHost
 from torch_neuronx.dynamo.options import BackendOptions
 from torch_neuronx.lowering import Lowered
+
+if TYPE_CHECKING:
+    from neuron_runtime.client.model import NrtpyModel
 
 log = logging.getLogger("torch_neuronx")
 
@@ -72,8 +76,7 @@ class GraphCompiler:
             lowered = _lowered(boundary, artifacts)
             artifacts.text("stablehlo", lowered.text)
             done = time.perf_counter()
-            model = _built(lowered, name, device)
-            artifacts.binary("neff", model.neff)
+            model = _built(lowered, name, device, artifacts)
             compiled = time.perf_counter()
         note(
             NeuronCompilationMetrics(
@@ -110,16 +113,16 @@ def _lowered(boundary: Boundary, artifacts: Artifacts) -> Lowered:
     try:
         return lower(boundary.module)
     except NeuronEnvError as error:
-        artifacts.text("torch_mlir_error", lambda: str(error))
+        artifacts.binary("torch_mlir_error", error.message.encode())
         raise NEFFCompilationError(error.message, hint=error.hint) from error
 
 
-def _built(lowered: Lowered, name: str, device: int) -> Model:
+def _built(lowered: Lowered, name: str, device: int, artifacts: Artifacts) -> NrtpyModel:
     from neuron_runtime.compiler.errors import CompileFailure
     from neuron_runtime.status import NrtError
 
     try:
-        return load(lowered, name, device)
+        return load(lowered, name, device, functools.partial(artifacts.binary, "neff"))
     except CompileFailure as error:
         raise NEFFCompilationError(f"COMPILATION FAILED: {error}") from error
     except NrtError as error:

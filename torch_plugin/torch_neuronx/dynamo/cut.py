@@ -12,8 +12,20 @@ from typing import Any
 import torch
 import torch.fx
 
-from torch_neuronx.dynamo.boundary import OFFSET, SEED, Boundary, Fresh, Handed, Made, Number, Operand, Plain, Result
-from torch_neuronx.dynamo.boundary import View, row_major
+from torch_neuronx.dynamo.boundary import (
+    OFFSET,
+    SEED,
+    Boundary,
+    Fresh,
+    Handed,
+    Made,
+    Number,
+    Operand,
+    Plain,
+    Result,
+    View,
+    row_major,
+)
 from torch_neuronx.dynamo.errors import NEFFCompilationError
 from torch_neuronx.dynamo.nodes import call, copied, results_of
 from torch_neuronx.places import operator_of, place_of

@@ -11,14 +11,14 @@ from torch_neuronx.dynamo.boundary import Boundary, Handed, Plain, Result, View
 from torch_neuronx.dynamo.options import enabled
 
 if TYPE_CHECKING:
-    from torch_neuronx.dynamo.model import Model
+    from neuron_runtime.client.model import NrtpyModel
 
 
 class Executable:
     """Inputs already in HBM are read where they lie. Those on the host are copied there first."""
 
     def __init__(
-        self, boundary: Boundary, model: Model | None, name: str, device: int, *, retain: bool = False
+        self, boundary: Boundary, model: NrtpyModel | None, name: str, device: int, *, retain: bool = False
     ) -> None:
         """`retain`: results go where the traced program had them, rather than staying on the device."""
         from torch_neuronx import _C
@@ -35,7 +35,7 @@ class Executable:
         if model is not None:
             self._graph = _C.GraphModel(
                 name=name,
-                model=model.loaded.identity,
+                model=model.identity,
                 device=device,
                 random_numbers=boundary.random_numbers,
                 operands=[(operand.argument, list(operand.strides)) for operand in boundary.operands],

@@ -29,9 +29,11 @@ def narrow(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def _wrap_integers(graph: torch.fx.Graph) -> None:
     for node in graph.find_nodes(op="placeholder"):
         if _is_long(node) and node.users:
+            readers = list(node.users)
             with graph.inserting_before(node.next):
                 wrapped = _wrapped(graph, node)
-            node.replace_all_uses_with(wrapped, delete_user_cb=lambda user: user is not wrapped.args[0])
+            for reader in readers:
+                reader.replace_input_with(node, wrapped)
     results = []
     for node in results_of(graph):
         with graph.inserting_before(graph.output_node()):

@@ -47,9 +47,7 @@ class BackendOptions:
         if fallback is None:
             fallback = not enabled("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", True)
         if not isinstance(fallback, bool):
-            raise UnknownOptionError(
-                f"the option `fallback_execution` is {fallback!r}", hint="give True or False"
-            )
+            raise UnknownOptionError(f"the option `fallback_execution` is {fallback!r}", hint="give True or False")
         return cls(name.lower(), fallback)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import EntryPoint
 from types import ModuleType
+from typing import Any
 
 from torch_neuronx.device.after_import import after_import
 
@@ -23,6 +24,20 @@ def register() -> None:
 def _register_backend(registry: ModuleType) -> None:
     """As the entry point of the installed distribution does; a source tree on the path has none."""
     registry._BACKENDS.setdefault(NAME, EntryPoint(NAME, BACKEND, GROUP))
+    _choose_by_device(registry)
+
+
+def _choose_by_device(registry: ModuleType) -> None:
+    """Where nobody has set a default backend, a process that uses the device compiles for it."""
+    chosen = registry.get_default_backend
+
+    def get_default_backend() -> Any:
+        from torch_neuronx import _C
+
+        found = chosen()
+        return NAME if found == "inductor" and _C.is_initialized() else found
+
+    registry.get_default_backend = get_default_backend
 
 
 def _register_interface(interfaces: ModuleType) -> None:

@@ -23,8 +23,10 @@ def make_static(
     DynamicShapesError when the user asked for dynamic shapes (`dynamic=True`, `mark_dynamic`), or when a size depends
     on the values of tensors.
     """
-    _refuse_dynamic(inputs)
-    if not any(map(_symbolic_sizes, inputs)) and not any(isinstance(value, _SYMBOLS) for value in inputs):
+    # Dynamo may hand over the user's own tensors, which have plain sizes; what it traced with tells.
+    traced = [node.meta.get("example_value") for node in module.graph.find_nodes(op="placeholder")]
+    _refuse_dynamic(traced)
+    if not any(map(_symbolic_sizes, traced)) and not any(isinstance(value, _SYMBOLS) for value in inputs):
         return module, list(inputs), list(range(len(inputs)))
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
@@ -32,13 +34,15 @@ def make_static(
     static.meta = dict(module.meta)
     kept: list[int] = []
     values: list[Any] = []
-    for number, (node, value) in enumerate(zip(graph.find_nodes(op="placeholder"), inputs, strict=True)):
+    for number, (node, value, example) in enumerate(
+        zip(graph.find_nodes(op="placeholder"), inputs, traced, strict=True)
+    ):
         if isinstance(value, _SYMBOLS):
             node.replace_all_uses_with(_pinned(value))
             graph.erase_node(node)
             continue
         kept.append(number)
-        values.append(_with_static_sizes(value))
+        values.append(_with_static_sizes(example) if _symbolic_sizes(example) else value)
         node.meta["example_value"] = values[-1]
     static.recompile()
     return static, values, kept
@@ -52,9 +56,7 @@ def _pinned(value: Any) -> int | bool:
         raise _refusal([str(value)]) from error
 
 
-def _with_static_sizes(value: Any) -> Any:
-    if not _symbolic_sizes(value):
-        return value
+def _with_static_sizes(value: torch.Tensor) -> torch.Tensor:
     sizes = [_pinned_size(size) for size in value.shape]
     strides = [_pinned_size(stride) for stride in value.stride()]
     with torch.no_grad():
@@ -66,11 +68,11 @@ def _pinned_size(size: Any) -> int:
     return int(_pinned(size)) if isinstance(size, torch.SymInt) else int(size)
 
 
-def _symbolic_sizes(value: Any) -> list[str]:
+def _symbolic_sizes(value: Any) -> bool:
     if not isinstance(value, torch.Tensor):
-        return []
+        return False
     numbers = (*value.shape, *value.stride()) if value.layout is torch.strided else tuple(value.shape)
-    return [f"dimension {dim}" for dim, size in enumerate(numbers) if isinstance(size, torch.SymInt)]
+    return any(isinstance(number, torch.SymInt) for number in numbers)
 
 
 def _refuse_dynamic(inputs: Sequence[Any]) -> None:
@@ -93,9 +95,9 @@ def _marks_dimensions() -> bool:
     """Whether `torch._dynamo.mark_dynamic` was called for an input."""
     context = torch._guards.TracingContext.try_get()
     symbolic = () if context is None else context.tensor_to_context.values()
-    return any(
-        constraint is not None for entry in symbolic for constraint in getattr(entry, "constraint_sizes", None) or ()
-    )
+    constraints = (one for entry in symbolic for one in getattr(entry, "constraint_sizes", None) or ())
+    # Dynamo's own guesses may be given up with a warning; what the user wrote may not.
+    return any(constraint is not None and not constraint.warn_only for constraint in constraints)
 
 
 def _refusal(found: Sequence[str]) -> DynamicShapesError:

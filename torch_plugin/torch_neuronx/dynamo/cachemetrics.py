@@ -1,1 +1,0 @@
-def note_build(result): pass
