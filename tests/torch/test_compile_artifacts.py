@@ -1,0 +1,146 @@
+"""What compiling leaves behind: artifacts, counters, NEFFs for other processes."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from device_kit import DeviceHost
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+STEP = """
+import torch
+from torch_neuronx.eager.models import builder
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2)).to("neuron")
+step = torch.compile(model, backend="neuron", fullgraph=True)
+(step(torch.ones(3, 4, device="neuron")) * 2).sum().backward()
+torch.neuron.synchronize()
+print("compiles", builder().cache.stats.compiles)
+"""
+
+
+def test_a_second_process_compiles_nothing(device_host: DeviceHost, tmp_path: Path) -> None:
+    settings = {"NEURON_ENV_CACHE_URL": str(tmp_path / "shared"), "NEURON_ENV_CACHE_LOCAL_DIR": str(tmp_path / "local")}
+    assert device_host.run(STEP, **settings).stdout != "compiles 0\n"
+    # Another host has the shared tier alone.
+    settings["NEURON_ENV_CACHE_LOCAL_DIR"] = str(tmp_path / "other")
+    assert device_host.run(STEP, **settings).stdout == "compiles 0\n"
+
+
+def test_artifacts_and_counters_of_a_process(device_host: DeviceHost, tmp_path: Path) -> None:
+    program = """
+    import torch, torch_neuronx.metrics as metrics
+
+    def double(x):
+        return x * 2 + 1
+
+    step = torch.compile(double, backend="neuron", options={"model_name": "Doubler"})
+    step(torch.ones(3, device="neuron"))
+    torch._dynamo.reset()
+    step(torch.ones(3, device="neuron"))
+    found = metrics.counters()
+    assert found["CompilationCache.InMemoryMisses"] == 1 and found["CompilationCache.InMemoryHits"] == 1, found
+    try:
+        torch.compile(torch.erfinv, backend="neuron")(torch.zeros(3, device="neuron"))
+    except torch._dynamo.exc.BackendCompilerFailed:
+        pass
+    else:
+        raise AssertionError("erfinv lowers now: choose another operator")
+    (first, second) = torch.neuron.get_dynamo_metrics()
+    assert first.model_name == "doubler" and first.graph_node_count >= 3 and not first.has_collectives
+    assert min(first.torch_neuronx_fx_passes_us, first.torch_neuronx_lower_us, first.torch_neuronx_compile_us) > 0
+    torch.neuron.reset_dynamo_metrics()
+    assert torch.neuron.get_dynamo_metrics() == []
+    """
+    device_host.run(
+        program,
+        TORCH_NEURONX_DEBUG_DIR=str(tmp_path / "debug"),
+        TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS="1",
+        TORCH_NEURONX_METRICS_ENABLED="1",
+        TORCH_NEURONX_ENABLED_METRIC_TABLES="CompilationCache",
+        TORCH_NEURONX_METRICS_DIR=str(tmp_path),
+        RANK="3",
+    )
+    found = {path.parent.parent.name: path for path in (tmp_path / "debug").glob("*/proc_3/doubler_*")}
+    suffixes = {
+        "fx_graphs": ".fx.txt",
+        "transformed_fx": ".transformed.fx.txt",
+        "stablehlo": ".stablehlo.mlir",
+        "neff": ".neff",
+    }
+    assert found.keys() == suffixes.keys()
+    for kind, suffix in suffixes.items():
+        assert re.fullmatch(rf"doubler_\d{{8}}_\d{{6}}_\d{{6}}{re.escape(suffix)}", found[kind].name)
+    assert "stablehlo.multiply" in found["stablehlo"].read_text()
+    (error,) = (tmp_path / "debug" / "torch_mlir_error" / "proc_3").iterdir()
+    assert "aten.erfinv" in error.read_text()
+    (table,) = tmp_path.glob("CompilationCache_*.csv")
+    rows = dict(list(csv.reader(table.open()))[1:])
+    assert rows["CompilationCache.InMemoryHits"] == "1"
+    assert int(rows["CompilationCache.NeffSize"]) == found["neff"].stat().st_size
+
+
+def test_megacache_takes_neffs_to_a_host_that_shares_nothing(device_host: DeviceHost, tmp_path: Path) -> None:
+    saved = tmp_path / "artifacts"
+    save = f"""
+    content, info = torch.compiler.save_cache_artifacts()
+    assert len(info.artifacts["neuron_neff"]) == 2, info
+    open({str(saved)!r}, "wb").write(content)
+    """
+    load = f"""
+    import torch
+    info = torch.compiler.load_cache_artifacts(open({str(saved)!r}, "rb").read())
+    assert len(info.artifacts["neuron_neff"]) == 2, info
+    """
+    settings = [
+        {"NEURON_ENV_CACHE_URL": str(tmp_path / name / "s"), "NEURON_ENV_CACHE_LOCAL_DIR": str(tmp_path / name / "l")}
+        for name in ("one", "two")
+    ]
+    count = "print('graphs compiled', sum('model_default' in label for label in compiled))\n"
+    watch = """
+    from torch_neuronx.build import NeffBuilder
+    compiled, build = [], NeffBuilder.build
+    def watched(self, program, options, *, label="graph"):
+        result = build(self, program, options, label=label)
+        if result.outcome.name.startswith("COMPILED"):
+            compiled.append(label)
+        return result
+    NeffBuilder.build = watched
+    """
+    import textwrap
+
+    watch, save, load = map(textwrap.dedent, (watch, save, load))
+    assert "graphs compiled 2" in device_host.run(watch + STEP + count + save, **settings[0]).stdout
+    assert "graphs compiled 0" in device_host.run(load + watch + STEP + count, **settings[1]).stdout
+
+
+def test_damaged_artifacts_are_passed_over(device_host: DeviceHost, tmp_path: Path) -> None:
+    program = """
+    from torch.compiler._cache import CacheArtifactManager
+    import torch, torch_neuronx
+
+    CacheArtifactManager.record_artifact("neuron_neff", "0" * 32, b'{"parts": {}}\\nnothing')
+    content, info = torch.compiler.save_cache_artifacts()
+    torch.compiler.load_cache_artifacts(content)
+    """
+    done = device_host.run(
+        program, NEURON_ENV_CACHE_URL=str(tmp_path / "s"), NEURON_ENV_CACHE_LOCAL_DIR=str(tmp_path / "l")
+    )
+    assert "passed over NEFF 00000000000000000000000000000000" in done.stderr
+    assert not list(tmp_path.glob("l/*/*/*.neff"))
+
+
+def test_importing_torch_does_not_import_dynamo(device_host: DeviceHost) -> None:
+    device_host.run("""
+    import sys, torch
+    torch.ones(2, device="neuron") + 1
+    assert "torch._dynamo" not in sys.modules
+    assert "neuron" in torch._dynamo.list_backends()
+    assert torch._dynamo.device_interface.get_interface_for_device("neuron").device_count() == 1
+    """)
