@@ -47,14 +47,17 @@ def _populate(key: str, content: bytes) -> None:
 
     from torch_neuronx.eager.models import builder
 
+    cache = builder().cache
     try:
+        if cache.trust is not None:
+            raise ValueError("signatures are required here, and it has none")
         parts, neff, seconds = unpacked(content)
         if parts.short_key != key:
             raise ValueError("its key is not that of its parts")
     except ValueError as error:
         logging.getLogger("torch_neuronx").warning("passed over NEFF %s of the cache artifacts: %s", key, error)
         return
-    builder().cache.local.put(parts, neff, seconds)
+    cache.local.put(parts, neff, seconds)
 
 
 def register_artifact() -> None:
