@@ -120,6 +120,7 @@ class HalfSupported(torch.autograd.Function):
         return gradient * torch.erfinv(x)
 
 
+@pytest.mark.filterwarnings("ignore:.*autograd.function.Function.* should not be instantiated:DeprecationWarning")
 def test_a_backward_that_does_not_lower_falls_back_by_itself() -> None:
     x = torch.full((4,), 0.25, device="neuron", requires_grad=True)
     compiled(lambda x: HalfSupported.apply(x), options={"fallback_execution": True})(x).sum().backward()

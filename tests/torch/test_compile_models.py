@@ -56,7 +56,7 @@ def test_a_changing_learning_rate_compiles_no_graph_each_step(compiling: Any, as
     for device in ("cpu", "neuron"):
         weight = torch.nn.Parameter(torch.linspace(-1, 1, 12).reshape(3, 4).to(device))
         rate = torch.tensor(0.1) if as_tensor and device == "neuron" else 0.1
-        optimizer = torch.optim.AdamW([weight], lr=rate, foreach=True)
+        optimizer = torch.optim.AdamW([weight], lr=rate)
         step = torch.compile(optimizer.step, backend="neuron") if device == "neuron" else optimizer.step
         for number in range(6):
             weight.grad = torch.full_like(weight, 0.3 + number)

@@ -49,6 +49,19 @@ def test_a_view_that_is_not_contiguous_is_read_and_overwritten() -> None:
     torch.testing.assert_close(x.cpu(), y.cpu())
 
 
+def test_a_permuted_argument_is_read_as_it_lies(neuron: Any) -> None:
+    x = on_device(6, 512, 4).permute(2, 0, 1)
+    step = compiled(lambda x: (x * torch.arange(512, device=x.device)).sum((1, 2)))
+    wanted = (x.cpu() * torch.arange(512)).sum((1, 2))
+    torch.testing.assert_close(step(x).cpu(), wanted)
+    neuron.synchronize()
+    before = neuron.memory_stats()["allocated_bytes"]["allocated"]
+    step(x)
+    neuron.synchronize()
+    assert neuron.memory_stats()["allocated_bytes"]["allocated"] - before < x.nbytes
+    torch.testing.assert_close(step(x.clone(memory_format=torch.contiguous_format)).cpu(), wanted)
+
+
 def test_arguments_that_share_memory_see_each_others_changes() -> None:
     def change(a: Any, b: Any) -> Any:
         a.add_(1)
@@ -222,3 +235,25 @@ def test_graphs_and_eager_operators_keep_their_order() -> None:
         x = step(x) - 1  # an eager operator between two graphs, nothing waited for
         expected = expected @ expected * 0.01
     torch.testing.assert_close(x.cpu(), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_attention_layers_use_their_fused_operator_in_evaluation(norm_first: bool) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, 0.0, "gelu", batch_first=True, norm_first=norm_first).eval()
+    x, padding = torch.randn(2, 5, 16), torch.arange(5).expand(2, 5) > 3
+    with torch.no_grad():
+        wanted = layer(x, src_key_padding_mask=padding)
+        there = compiled(layer.to("neuron"))
+        found = there(x.to("neuron"), src_key_padding_mask=padding.to("neuron"))
+    torch.testing.assert_close(found.cpu(), wanted)
+
+
+def test_two_arguments_change_places() -> None:
+    def swap(a: Any, b: Any) -> Any:
+        kept = a.clone()
+        a.copy_(b)
+        b.copy_(kept)
+        return (kept,)
+
+    check(swap, on_device(4), on_device(4) * 2)

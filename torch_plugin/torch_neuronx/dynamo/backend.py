@@ -61,6 +61,13 @@ def neuron_backend(
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     from torch_neuronx.decompositions import decompositions
+    from torch_neuronx.dynamo.attention import attention_decompositions
     from torch_neuronx.eager.operators import eager_decompositions
 
-    return {**decompositions(), **eager_decompositions(), **foreach_decompositions(), **random_decompositions()}
+    return {
+        **decompositions(),
+        **eager_decompositions(),
+        **attention_decompositions(),
+        **foreach_decompositions(),
+        **random_decompositions(),
+    }
