@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,19 +19,59 @@ from torch_neuronx.eager.models import builder
 
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2)).to("neuron")
-step = torch.compile(model, backend="neuron", fullgraph=True)
-(step(torch.ones(3, 4, device="neuron")) * 2).sum().backward()
+
+@torch.compile(backend="neuron", fullgraph=True)
+def step(x):
+    return model(x).sum()
+
+step(torch.ones(3, 4, device="neuron")).backward()
 torch.neuron.synchronize()
 print("compiles", builder().cache.stats.compiles)
 """
 
 
-def test_a_second_process_compiles_nothing(device_host: DeviceHost, tmp_path: Path) -> None:
-    settings = {"NEURON_ENV_CACHE_URL": str(tmp_path / "shared"), "NEURON_ENV_CACHE_LOCAL_DIR": str(tmp_path / "local")}
-    assert device_host.run(STEP, **settings).stdout != "compiles 0\n"
-    # Another host has the shared tier alone.
-    settings["NEURON_ENV_CACHE_LOCAL_DIR"] = str(tmp_path / "other")
-    assert device_host.run(STEP, **settings).stdout == "compiles 0\n"
+@dataclass(frozen=True)
+class Elsewhere:
+    """What another process left: its shared tier, and PyTorch's cache artifacts."""
+
+    shared: Path
+    artifacts: Path
+
+
+@pytest.fixture(scope="module")
+def elsewhere(device_host: DeviceHost, tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
+    there = tmp_path_factory.mktemp("elsewhere")
+    made = Elsewhere(there / "shared", there / "artifacts")
+    save = f"""
+content, info = torch.compiler.save_cache_artifacts()
+assert len(info.artifacts["neuron_neff"]) == 2, info
+with open({str(made.artifacts)!r}, "wb") as file:
+    file.write(content)
+"""
+    assert device_host.run(STEP + save, **tiers(made.shared, there)).stdout == "compiles 2\n"
+    return made
+
+
+def tiers(shared: Path, local: Path) -> dict[str, str]:
+    return {"NEURON_ENV_CACHE_URL": str(shared), "NEURON_ENV_CACHE_LOCAL_DIR": str(local / "local")}
+
+
+def test_a_process_on_another_host_compiles_nothing(
+    device_host: DeviceHost, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    assert device_host.run(STEP, **tiers(elsewhere.shared, tmp_path)).stdout == "compiles 0\n"
+
+
+def test_megacache_takes_neffs_to_a_host_that_shares_nothing(
+    device_host: DeviceHost, elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    load = f"""
+import torch
+with open({str(elsewhere.artifacts)!r}, "rb") as file:
+    info = torch.compiler.load_cache_artifacts(file.read())
+assert len(info.artifacts["neuron_neff"]) == 2, info
+"""
+    assert device_host.run(load + STEP, **tiers(tmp_path / "shared", tmp_path)).stdout == "compiles 0\n"
 
 
 def test_artifacts_and_counters_of_a_process(device_host: DeviceHost, tmp_path: Path) -> None:
@@ -85,43 +126,9 @@ def test_artifacts_and_counters_of_a_process(device_host: DeviceHost, tmp_path: 
     (error,) = (tmp_path / "debug" / "torch_mlir_error" / "proc_3").iterdir()
     assert "aten.erfinv" in error.read_text()
     (table,) = tmp_path.glob("CompilationCache_*.csv")
-    rows = dict(list(csv.reader(table.open()))[1:])
+    rows = dict(list(csv.reader(table.read_text().splitlines()))[1:])
     assert rows["CompilationCache.InMemoryHits"] == "1"
     assert int(rows["CompilationCache.NeffSize"]) == found["neff"].stat().st_size
-
-
-def test_megacache_takes_neffs_to_a_host_that_shares_nothing(device_host: DeviceHost, tmp_path: Path) -> None:
-    saved = tmp_path / "artifacts"
-    save = f"""
-    content, info = torch.compiler.save_cache_artifacts()
-    assert len(info.artifacts["neuron_neff"]) == 2, info
-    open({str(saved)!r}, "wb").write(content)
-    """
-    load = f"""
-    import torch
-    info = torch.compiler.load_cache_artifacts(open({str(saved)!r}, "rb").read())
-    assert len(info.artifacts["neuron_neff"]) == 2, info
-    """
-    settings = [
-        {"NEURON_ENV_CACHE_URL": str(tmp_path / name / "s"), "NEURON_ENV_CACHE_LOCAL_DIR": str(tmp_path / name / "l")}
-        for name in ("one", "two")
-    ]
-    count = "print('graphs compiled', sum('model_default' in label for label in compiled))\n"
-    watch = """
-    from torch_neuronx.build import NeffBuilder
-    compiled, build = [], NeffBuilder.build
-    def watched(self, program, options, *, label="graph"):
-        result = build(self, program, options, label=label)
-        if result.outcome.name.startswith("COMPILED"):
-            compiled.append(label)
-        return result
-    NeffBuilder.build = watched
-    """
-    import textwrap
-
-    watch, save, load = map(textwrap.dedent, (watch, save, load))
-    assert "graphs compiled 2" in device_host.run(watch + STEP + count + save, **settings[0]).stdout
-    assert "graphs compiled 0" in device_host.run(load + watch + STEP + count, **settings[1]).stdout
 
 
 def test_damaged_artifacts_are_passed_over(device_host: DeviceHost, tmp_path: Path) -> None:
@@ -133,11 +140,9 @@ def test_damaged_artifacts_are_passed_over(device_host: DeviceHost, tmp_path: Pa
     content, info = torch.compiler.save_cache_artifacts()
     torch.compiler.load_cache_artifacts(content)
     """
-    done = device_host.run(
-        program, NEURON_ENV_CACHE_URL=str(tmp_path / "s"), NEURON_ENV_CACHE_LOCAL_DIR=str(tmp_path / "l")
-    )
+    done = device_host.run(program, **tiers(tmp_path / "shared", tmp_path))
     assert "passed over NEFF 00000000000000000000000000000000" in done.stderr
-    assert not list(tmp_path.glob("l/*/*/*.neff"))
+    assert not list(tmp_path.glob("local/*/*/*.neff"))
 
 
 def test_importing_torch_does_not_import_dynamo(device_host: DeviceHost) -> None:
