@@ -156,6 +156,13 @@ def test_results_stay_on_the_host_in_retain_device_mode(monkeypatch: pytest.Monk
     assert compiled(double)(torch.ones(2)).device.type == "cpu"
 
 
+def test_a_program_on_the_device_returns_to_the_host_what_it_sends_there() -> None:
+    x = torch.ones(2, device="neuron")
+    sent, made, drawn, kept = compiled(lambda x: ((x * 2).cpu(), torch.arange(2), torch.rand(2), x + 1))(x)
+    assert [value.device.type for value in (sent, made, drawn, kept)] == ["cpu", "cpu", "cpu", "neuron"]
+    assert (sent.tolist(), made.tolist()) == ([2, 2], [0, 1])
+
+
 def test_tensors_on_the_host_are_refused_without_autocopy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY", "1")
     with pytest.raises(RuntimeError, match="Input tensor at index 0 is on cpu device"):

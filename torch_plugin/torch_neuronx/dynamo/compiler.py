@@ -64,7 +64,8 @@ class GraphCompiler:
         device = _device_of(module)
         name = f"{self._options.model_name}_{direction}"
         artifacts = Artifacts(self._options.model_name)
-        retain = direction == "backward"  # autograd wants each gradient beside its tensor
+        # Autograd wants each gradient beside its tensor; and a program on the device that says `cpu` means it.
+        retain = direction == "backward" or _starts_on_device(module)
         started = time.perf_counter()
         with _disable_current_modes(), torch.no_grad():
             artifacts.graph("fx_graphs", module)
@@ -138,6 +139,11 @@ def _device_of(module: torch.fx.GraphModule) -> int:
         if isinstance(value, torch.Tensor) and value.device.type == "neuron" and value.device.index is not None:
             return value.device.index
     return int(torch.neuron.current_device())  # type: ignore[attr-defined]
+
+
+def _starts_on_device(module: torch.fx.GraphModule) -> bool:
+    values = (node.meta.get("val") for node in module.graph.find_nodes(op="placeholder"))
+    return any(isinstance(value, torch.Tensor) and value.device.type == "neuron" for value in values)
 
 
 def _micros(seconds: float) -> int:

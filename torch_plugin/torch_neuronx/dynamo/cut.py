@@ -47,6 +47,7 @@ class _Cut:
         self.made: list[Made] = []
 
     def run(self) -> Boundary:
+        self._stay_on_device()
         overwritten = self._take_mutations()
         owners = self._owners(overwritten)
         drawn = self._draw()
@@ -61,6 +62,12 @@ class _Cut:
         self.graph.lint()
         self.module.recompile()
         return Boundary(self.module, operands, numbers, tuple(self.made), results, drawn)
+
+    def _stay_on_device(self) -> None:
+        """A move between devices is a copy here; the fake tensor still tells where a result has to go."""
+        for node in self.graph.find_nodes(op="call_function", target=torch.ops.prims.device_put.default):
+            node.target = torch.ops.aten.clone.default
+            node.args, node.kwargs = node.args[:1], {}
 
     def _take_mutations(self) -> dict[torch.fx.Node, torch.fx.Node]:
         """Removes the copies into arguments; the last value of each argument that is overwritten."""

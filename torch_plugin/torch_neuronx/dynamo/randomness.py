@@ -58,12 +58,14 @@ def _state(device: torch.device) -> torch.Tensor:
 
 
 def _draw(count: int, device: torch.device) -> torch.Tensor:
-    """float32 in [0, 1)."""
+    """float32 in [0, 1), from the device's generator wherever the program wants them."""
+    drawing = device
     if device.type != "neuron":
-        device = torch.device("neuron", torch.neuron.current_device())  # type: ignore[attr-defined]
-    taken = numbers_taken(count)
+        drawing = torch.device("neuron", torch.neuron.current_device())  # type: ignore[attr-defined]
     ops = torch.ops.torch_neuronx
-    return uniform(ops.random_seed(device), ops.random_offset(next(_calls), taken, device), count)
+    seed = ops.random_seed(drawing)
+    made = uniform(seed, ops.random_offset(next(_calls), numbers_taken(count), drawing), count)
+    return made.to(device)
 
 
 @functools.cache
