@@ -122,3 +122,15 @@ def tracked(neuron: Any) -> Iterator[Any]:
     torch_neuronx.clear_op_tracking()
     yield torch_neuronx
     neuron.synchronize()
+
+
+@pytest.fixture
+def compiling(neuron: Any) -> Iterator[Callable[[], list[Any]]]:
+    """Nothing compiled yet; what it returns tells what the test compiled."""
+    import torch
+
+    torch._dynamo.reset()
+    neuron.reset_dynamo_metrics()
+    yield neuron.get_dynamo_metrics
+    neuron.synchronize()
+    torch._dynamo.reset()

@@ -149,4 +149,4 @@ def test_neuron_config_moves_the_local_cache(device_host: DeviceHost, tmp_path: 
         torch.ones(3, device="neuron").neg().cpu()
         """
     )
-    assert len(list(tmp_path.rglob("*.neff"))) == 1
+    assert list(tmp_path.rglob("*.neff"))

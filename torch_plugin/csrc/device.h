@@ -13,6 +13,7 @@ namespace neuron {
 
 constexpr c10::DeviceType kNeuron = c10::DeviceType::PrivateUse1;
 constexpr int kMaxDevices = 64;
+constexpr uintptr_t kAlignment = 64; // bytes; the executor reads tensors in place only where they lie so
 
 // What only Python knows. Each may be called without the GIL.
 struct Runtime {

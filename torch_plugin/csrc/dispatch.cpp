@@ -19,8 +19,6 @@ namespace neuron {
 
 namespace {
 
-constexpr uintptr_t kAlignment = 64; // the executor reads tensors in place only where they lie so
-
 struct Hash {
   using is_transparent = void;
   size_t operator()(std::string_view bytes) const {

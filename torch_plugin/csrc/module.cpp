@@ -9,6 +9,7 @@
 #include "dispatch.h"
 #include "generator.h"
 #include "gil.h"
+#include "graph.h"
 #include "profiler.h"
 #include "recording.h"
 #include "storage.h"
@@ -185,4 +186,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("name_model", &name_model);
   m.def("plan_count", &plan_count);
   m.def("forget_plans", [] { WithoutGil gil; forget_plans(); });
+  bind_graph(m);
 }

@@ -23,6 +23,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         **get_decompositions([aten.upsample_nearest1d.vec, aten.upsample_nearest2d.vec, aten.upsample_nearest3d.vec]),
         aten.addmm.default: addmm,
         aten.addmv.default: addmm,
+        aten.as_strided_scatter.default: as_strided_scatter,
         aten.empty.memory_format: empty,
         aten.empty_like.default: empty_like,
         aten.empty_permuted.default: empty,
@@ -46,6 +47,21 @@ def addmm(
     """
     product = left @ right
     return (bias if beta == 1 else bias * beta) + (product if alpha == 1 else product * alpha)
+
+
+def as_strided_scatter(
+    value: torch.Tensor, source: torch.Tensor, size: list[int], stride: list[int], offset: int | None = None
+) -> torch.Tensor:
+    """A view of a view, written: where calls overwrite memory that their arguments share."""
+    import torch
+
+    if not value.is_contiguous():
+        return NotImplemented
+    places = torch.full(size, offset or 0, dtype=torch.int64, device=value.device)
+    for dim, (length, step) in enumerate(zip(size, stride, strict=True)):
+        along = torch.arange(length, dtype=torch.int64, device=value.device) * step
+        places = places + along.reshape([-1 if other == dim else 1 for other in range(len(size))])
+    return value.reshape(-1).index_put((places.reshape(-1),), source.reshape(-1)).reshape(value.shape)
 
 
 def empty(size: list[int], *layout: list[int], dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:

@@ -29,6 +29,18 @@ def bound_slice_scatters(module: torch.fx.GraphModule) -> None:
         node.kwargs = {}
 
 
+def spell_out_pooling_strides(module: torch.fx.GraphModule) -> None:
+    """No stride means that of the window; torch-mlir takes it for 1 and fails to verify what it makes."""
+    import torch
+
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.max_pool2d_with_indices.default):
+        args = _arguments(node)
+        if not args["stride"]:
+            node.args = (args["input"], args["kernel_size"], args["kernel_size"])
+            node.args += (args["padding"], args["dilation"], args["ceil_mode"])
+            node.kwargs = {}
+
+
 def sort_stably_by_default(module: torch.fx.GraphModule) -> None:
     """torch-mlir knows no `sort.stable`; every sort becomes a stable one in the end, so the plain one says the same."""
     import torch
@@ -195,6 +207,7 @@ def _arguments(node: torch.fx.Node) -> dict[str, Any]:
 
 PASSES: tuple[Pass, ...] = (
     bound_slice_scatters,
+    spell_out_pooling_strides,
     sort_stably_by_default,
     fill_empty_results,
     select_instead_of_masked_put,

@@ -23,11 +23,13 @@ def register() -> None:
 
     from torch_neuronx import _C, neuron
     from torch_neuronx.device.runtime import RUNTIME
+    from torch_neuronx.dynamo import registration as dynamo
 
     torch.utils.rename_privateuse1_backend("neuron")
     torch._register_device_module("neuron", neuron)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _C.set_runtime(RUNTIME)
+    dynamo.register()
     _registered = True
 
 

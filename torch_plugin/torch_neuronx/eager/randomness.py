@@ -28,7 +28,9 @@ def numbers_taken(count: int) -> int:
 def uniform(seed: torch.Tensor, offset: torch.Tensor, count: int) -> torch.Tensor:
     """float32 in [0, 1), with the 24 bits that a float32 holds."""
     blocks = -(-count // 4)
-    counter = torch.arange(blocks, dtype=torch.int64) + torch.div(offset, 4, rounding_mode="floor")
+    counter = torch.arange(blocks, dtype=torch.int64, device=offset.device) + torch.div(
+        offset, 4, rounding_mode="floor"
+    )
     zero = torch.zeros_like(counter)
     words = [counter & _MASK, _high(counter), zero, zero]
     keys = [seed & _MASK, _high(seed)]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from torch_neuronx import _C
+from torch_neuronx.dynamo.metrics import NeuronCompilationMetrics, get_dynamo_metrics, reset_dynamo_metrics
 from torch_neuronx.neuron.devices import (
     DeviceProperties,
     current_device,
@@ -51,6 +52,7 @@ from torch_neuronx.neuron.streams import (
 __all__ = [
     "DeviceProperties",
     "Event",
+    "NeuronCompilationMetrics",
     "Stream",
     "current_device",
     "current_stream",
@@ -61,6 +63,7 @@ __all__ = [
     "get_amp_supported_dtype",
     "get_device_name",
     "get_device_properties",
+    "get_dynamo_metrics",
     "get_rng_state",
     "get_rng_state_all",
     "init",
@@ -77,6 +80,7 @@ __all__ = [
     "memory_stats",
     "memory_summary",
     "reset_accumulated_memory_stats",
+    "reset_dynamo_metrics",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
