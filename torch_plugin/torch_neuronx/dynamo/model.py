@@ -6,8 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torch_neuronx import metrics
-from torch_neuronx import _C
+from torch_neuronx import _C, metrics
 from torch_neuronx.device.runtime import RUNTIME
 from torch_neuronx.dynamo import megacache
 
