@@ -45,6 +45,8 @@ def addmm(
     PyTorch's own decomposition multiplies both terms by one and keeps the products.
     """
     product = left @ right
+    if beta == 0:  # the bias may be unset memory
+        return product if alpha == 1 else product * alpha
     return (bias if beta == 1 else bias * beta) + (product if alpha == 1 else product * alpha)
 
 

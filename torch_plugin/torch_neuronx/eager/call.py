@@ -15,7 +15,7 @@ from torch_neuronx.eager.plan import Immediate, Place, TensorInput
 from torch_neuronx.eager.policy import UnsupportedError
 
 _TAKE_INDICES_FROM_ANYWHERE = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
-_NUMBER_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
+NUMBER_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
 _DEMOTED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 
@@ -77,7 +77,7 @@ class Call:
                 raise MixedDevicesError(value.device)
         elif isinstance(value, (bool, int, float, complex)) and ("Tensor" in declared or _varies(value, number_too)):
             # A number the user wrote has no dtype of its own, and 32 bits will do.
-            self._take_number(place, _NUMBER_DTYPES[type(value)])
+            self._take_number(place, NUMBER_DTYPES[type(value)])
 
     def _take_number(self, place: Place, dtype: torch.dtype) -> None:
         if dtype in (torch.complex64, torch.complex128):

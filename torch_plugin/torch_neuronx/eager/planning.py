@@ -25,6 +25,8 @@ _VALUE_DEPENDENT = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_out
 
 _BY_MASKS_ONLY = {"aten::index"}  # integers as indices say nothing about the result's size
 
+_FACTORS_OF_ROW_MAJOR = {"aten::_linalg_det", "aten::_linalg_slogdet"}
+
 
 def make_plan(name: str, overload: str, arguments: Sequence[Any], device: int) -> Plan | None:
     """The plan of this call and all of its signature; None where the host has to run it.
@@ -104,6 +106,8 @@ def _require_static(call: Call) -> None:
         raise UnsupportedError("its result's size depends on values")
     if call.op._schema.name.startswith("aten::as_strided") and not _lies_as_written(call):
         raise UnsupportedError("its strides are those of a memory that the graph does not see")
+    if call.op._schema.name in _FACTORS_OF_ROW_MAJOR and not call.arguments[0].is_contiguous():
+        raise UnsupportedError("gradients use its factors, which depend on how the matrix lies")
     random = torch.Tag.nondeterministic_seeded in call.op.tags
     if random and (call.op._schema.name, call.op._schema.overload_name) not in RANDOM:
         raise UnsupportedError("its random numbers have no graph")
