@@ -35,11 +35,13 @@ def test_executed_operators_are_counted(tracked: Any) -> None:
 
 def test_in_place_and_out_fallbacks_reach_the_device(tracked: Any) -> None:
     tensor = torch.arange(6.0).to("neuron")
-    values, out = torch.empty(0, device="neuron"), torch.empty(0, dtype=torch.long, device="neuron")
-    torch.kthvalue(tensor, 2, out=(values, out))
-    assert (values.item(), out.item()) == (1, 1)
-    tensor.put_(torch.tensor([1]).to("neuron"), torch.tensor([9.0]).to("neuron"))
-    assert tensor.cpu().tolist() == [0, 9, 2, 3, 4, 5]
+    values, vectors = torch.empty(0, device="neuron"), torch.empty(0, device="neuron")
+    torch.linalg.eigh(torch.diag(tensor + 1), out=(values, vectors))
+    assert values.cpu().tolist() == [1, 2, 3, 4, 5, 6]
+    assert "aten::_linalg_eigh" in tracked.get_fallback_ops()
+    mask = torch.tensor([False, True, False, False, True, False]).to("neuron")
+    tensor.masked_scatter_(mask, torch.tensor([9.0, 8.0]).to("neuron"))
+    assert tensor.cpu().tolist() == [0, 9, 2, 3, 8, 5]
 
 
 def test_wrong_arguments_get_the_error_of_pytorch(neuron: Any) -> None:

@@ -45,7 +45,11 @@ def addmm(
 
     PyTorch's own decomposition multiplies both terms by one and keeps the products.
     """
+    if not left.dtype.is_floating_point and not left.dtype.is_complex:
+        beta, alpha = int(beta), int(alpha)
     product = left @ right
+    if beta == 0:  # the bias may be unset memory
+        return product if alpha == 1 else product * alpha
     return (bias if beta == 1 else bias * beta) + (product if alpha == 1 else product * alpha)
 
 

@@ -13,7 +13,7 @@ from torch_neuronx.eager.layout import Layout, layout_of
 from torch_neuronx.eager.operators import stand_in_for
 from torch_neuronx.eager.plan import Immediate, Place, TensorInput
 
-_NUMBER_DTYPES = {"bool": torch.bool, "int": torch.int64, "float": torch.float32, "complex": torch.complex64}
+NUMBER_DTYPES = {"bool": torch.bool, "int": torch.int64, "float": torch.float32, "complex": torch.complex64}
 _DEMOTED = {torch.float64: torch.float32, torch.complex128: torch.complex64}
 
 
@@ -54,7 +54,7 @@ class Call:
         elif isinstance(value, NumberArgument):
             self._take_number(place, value.dtype)
         elif isinstance(value, VaryingNumber):
-            self._take_number(place, _NUMBER_DTYPES[value.type])
+            self._take_number(place, NUMBER_DTYPES[value.type])
 
     def _take_number(self, place: Place, dtype: torch.dtype) -> None:
         # Of complex numbers a command has room for two float32.

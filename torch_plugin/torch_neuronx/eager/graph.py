@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torch_neuronx.eager.call import Call, Operand, demoted
+from torch_neuronx.eager.call import NUMBER_DTYPES, Call, Operand, demoted
 from torch_neuronx.eager.complexes import REAL, all_pairs, functional_of, pair, parts, rule_for
 from torch_neuronx.eager.layout import Layout, layout_of
 from torch_neuronx.eager.numbers import rewrite
@@ -41,7 +41,12 @@ def expected(call: Call) -> Returned:
 
     with FakeTensorMode(allow_non_fake_inputs=True):
         arguments = call.with_tensors(_empty, call.example)
-        returned = call.invoke(arguments)
+        try:
+            returned = call.invoke(arguments)
+        except RuntimeError:
+            # Few operators take a number for a tensor from Python, though the caller may have written one.
+            arguments = call.with_tensors(_empty, lambda immediate: _as_tensor(call.example(immediate)))
+            returned = call.invoke(arguments)
     outputs: list[Output] = []
     results: list[tuple[str, int, int]] = []
     for number in call.written:
@@ -156,6 +161,7 @@ def _compute_pairs(call: Call, returned: Returned, arguments: list[Any]) -> list
         number.place[1] < 0 and not _is_tensor_argument(call, number) for number in call.immediates
     ):
         rule = rewrite(call.op._schema.name)
+        arguments = all_pairs(call.op, arguments)
     kept = [
         (entry, value)
         for entry, value in zip(call.schema, arguments, strict=True)
@@ -267,6 +273,12 @@ def _in_memory(operand: Operand) -> tuple[int, ...]:
 
 def _empty(operand: Operand) -> torch.Tensor:
     return torch.empty_strided(operand.sizes, operand.strides, dtype=operand.dtype, device="cpu")
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value
+    return torch.full((), value, dtype=NUMBER_DTYPES[type(value).__name__])
 
 
 def _contiguous(sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,6 +13,8 @@ from torch_neuronx.eager.policy import UnsupportedError
 from torch_neuronx.eager.recipe import OnHost, Recipe
 from torch_neuronx.errors import LoweringError
 
+_FACTORS_OF_ROW_MAJOR = {"aten::_linalg_det", "aten::_linalg_slogdet"}
+
 
 def lower_call(op: torch._ops.OpOverload, arguments: Sequence[Argument]) -> Recipe | OnHost:
     """What to do for a call of this form."""
@@ -45,6 +47,8 @@ def _require_a_graph(call: Call) -> None:
     named = dict(zip((entry.name for entry in call.schema), call.arguments, strict=True))
     if name.startswith("aten::as_strided") and not (named.get("storage_offset") is None and named["self"].contiguous):
         raise UnsupportedError("its strides are those of a memory that the graph does not see")
+    if name in _FACTORS_OF_ROW_MAJOR and not call.arguments[0].contiguous:
+        raise UnsupportedError("gradients use its factors, which depend on how the matrix lies")
 
 
 def _starved(error: BaseException | None) -> bool:

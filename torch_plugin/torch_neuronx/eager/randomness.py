@@ -166,7 +166,7 @@ def _rrelu(
     lower: float = 0.125,
     upper: float = 1 / 3,
     training: bool = False,
-    **_: Any,
+    *_: Any,
 ) -> tuple[torch.Tensor, ...]:
     """What it writes first, then what it makes."""
     if not training:

@@ -69,7 +69,7 @@ def main(
     click.echo(", ".join(f"{count} {verdict}" for verdict, count in sorted(counted.items())))
     if markdown is not None:
         command = "python -m torch_neuronx.operator_table " + shlex.join(sys.argv[1:])
-        markdown.write_text(document(found, command.strip(), samples))
+        markdown.write_text(document(found, command.strip(), samples, len(keys) - len(found)))
 
 
 if __name__ == "__main__":

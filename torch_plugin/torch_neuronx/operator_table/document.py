@@ -28,7 +28,8 @@ Written by
 
 with torch {torch}, torch-mlir {mlir}, jaxlib {jaxlib}; up to {samples} samples of each operator, dtype and
 direction, spread over those it has. A case is one operator with one dtype, forward or backward; of its samples the
-worst counts. What was not run has no word in the table.
+worst counts. {missing} cases were not run: they have no word in
+the table.
 
 | word | what it says |
 | --- | --- |
@@ -40,12 +41,13 @@ worst counts. What was not run has no word in the table.
 
 Numbers agree within ten times `torch.testing`'s tolerances, or if the device is at most four times as far from the
 result in float64 as the CPU is. Random numbers are compared by shape, dtype and, from 50 of them, mean; unset memory by
-shape and dtype. {excused} samples were left out since their integers need more than 32 bits: the device has 32.
+shape and dtype; places among equal elements not at all.
+{excused} samples were left out since their integers need more than 32 bits: the device has 32.
 """
 
 
-def document(outcomes: Sequence[Outcome], command: str, samples: int) -> str:
-    """Head, counts and a row an operator."""
+def document(outcomes: Sequence[Outcome], command: str, samples: int, missing: int) -> str:
+    """Head, counts and a row an operator. `missing`: how many cases the command asks for and nobody has run."""
     excused = sum(outcome.excused for outcome in outcomes)
     head = _HEAD.format(
         command=command,
@@ -54,6 +56,7 @@ def document(outcomes: Sequence[Outcome], command: str, samples: int) -> str:
         jaxlib=version("jaxlib"),
         samples=samples,
         excused=excused,
+        missing=missing,
     )
     return "\n".join([head, *_counts(outcomes), "", *_rows(outcomes)]) + "\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from queue import Empty, SimpleQueue
 
 from torch_neuronx.operator_table.case import Case, Outcome, Verdict
 
+COMMAND = [sys.executable, "-m", "torch_neuronx.operator_table.worker"]
 _START_SECONDS = 120.0
 
 
@@ -59,14 +61,14 @@ def survey(cases: Sequence[Case], options: Options, book: Book, tell: Callable[[
     stop = threading.Event()
 
     def work() -> None:
-        worker: _Worker | None = None
+        worker: Worker | None = None
         try:
             while not stop.is_set():
                 try:
                     case = waiting.get_nowait()
                 except Empty:
                     return
-                worker = worker or _Worker()
+                worker = worker or Worker()
                 outcome = worker.examine(case, options)
                 if not worker.alive:
                     worker = None
@@ -84,10 +86,12 @@ def survey(cases: Sequence[Case], options: Options, book: Book, tell: Callable[[
             stop.set()
 
 
-class _Worker:
+class Worker:
+    """One process and what it is asked; it has ended after a crash or a hang."""
+
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "torch_neuronx.operator_table.worker"],
+            COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -97,9 +101,9 @@ class _Worker:
         )
         self._lines: SimpleQueue[str] = SimpleQueue()
         self._last_words: list[str] = []
-        threading.Thread(target=self._listen, daemon=True).start()
-        self._ear = threading.Thread(target=self._overhear, daemon=True)
-        self._ear.start()
+        self._threads = [threading.Thread(target=one, daemon=True) for one in (self._listen, self._overhear)]
+        for thread in self._threads:
+            thread.start()
         if self._line(_START_SECONDS) != "ready":
             self.end()
             raise RuntimeError(f"the worker did not start:\n{''.join(self._last_words[-20:])}")
@@ -137,7 +141,12 @@ class _Worker:
             except subprocess.TimeoutExpired:
                 self._process.kill()
         self._process.wait()
-        self._ear.join(2)
+        for thread in self._threads:
+            thread.join(2)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
     def _line(self, seconds: float) -> str | None:
         """The next line; nothing in it when the time is over, None when the process is."""

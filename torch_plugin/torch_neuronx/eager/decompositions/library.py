@@ -13,6 +13,7 @@ _NAMES = (
     "_batch_norm_no_update",
     "_batch_norm_with_update_functional",
     "_chunk_cat",
+    "as_strided_copy",
     "expand_copy",
     "isneginf",
     "isposinf",

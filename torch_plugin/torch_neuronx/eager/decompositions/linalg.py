@@ -258,13 +258,13 @@ def _sign_of(swaps: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def det(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    factors, swaps, _, _ = eliminate(A)
+    factors, swaps, _, _ = eliminate(A.transpose(-1, -2))  # gradients of row-major matrices count on that
     diagonal = torch.diagonal(factors, dim1=-2, dim2=-1)
     return diagonal.prod(-1) * _sign_of(swaps, A), factors, swaps
 
 
 def slogdet(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    factors, swaps, _, _ = eliminate(A)
+    factors, swaps, _, _ = eliminate(A.transpose(-1, -2))
     diagonal = torch.diagonal(factors, dim1=-2, dim2=-1)
     sign = torch.sgn(diagonal).prod(-1) * _sign_of(swaps, A)
     return sign, torch.log(diagonal.abs()).sum(-1), factors, swaps

@@ -86,6 +86,8 @@ def qr(A: torch.Tensor, mode: str = "reduced") -> tuple[torch.Tensor, torch.Tens
 
 def matrix_exp(self: torch.Tensor) -> torch.Tensor:
     """Taylor's series of the matrix halved until its norm is below 1/2, squared as often."""
+    if self.dtype is not torch.float32:
+        return matrix_exp(self.to(torch.float32)).to(self.dtype)
     norm = self.abs().sum(-2).amax(-1)
     halvings = torch.ceil(torch.log2(norm.clamp_min(1e-30) * 2)).clamp(0, _SQUARINGS)
     scaled = self * torch.exp2(-halvings)[..., None, None]

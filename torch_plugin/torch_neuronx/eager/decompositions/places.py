@@ -270,6 +270,59 @@ def vector_norm(
     return result.to(kind)
 
 
+def searchsorted(
+    sorted_sequence: torch.Tensor,
+    self: torch.Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Counts what lies before each value."""
+    if sorter is not None:
+        sorted_sequence = sorted_sequence.gather(-1, sorter)
+    if sorted_sequence.shape[-1] * self.numel() > _MOST_COMPARISONS:
+        raise UnsupportedError("it has too many values to compare each with each")
+    behind = right or side == "right"
+    edges, values = sorted_sequence.unsqueeze(-2), self.unsqueeze(-1)
+    if sorted_sequence.dim() == 1:
+        edges = sorted_sequence
+    before = edges <= values if behind else edges < values
+    return before.to(torch.int64).sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+def bucketize(
+    self: torch.Tensor, boundaries: torch.Tensor, *, out_int32: bool = False, right: bool = False
+) -> torch.Tensor:
+    return searchsorted(boundaries, self, out_int32=out_int32, right=right)
+
+
+def angle(self: torch.Tensor) -> torch.Tensor:
+    value = self if self.is_floating_point() else self.to(torch.get_default_dtype())
+    turned = torch.where(value < 0, torch.full_like(value, math.pi), torch.zeros_like(value))
+    return torch.where(torch.isnan(value), value, turned)
+
+
+def embedding(weight: torch.Tensor, indices: torch.Tensor, *_: Any) -> Any:
+    """Of one index without a dimension; others lower as they are."""
+    if indices.dim():
+        return NotImplemented
+    return weight.index_select(0, indices.reshape(1).to(torch.int64)).reshape(weight.shape[1:])
+
+
+def unfold(self: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
+    """Windows along a dimension, which come last."""
+    if not self.dim():
+        return self.reshape(1)[:size]
+    dim = dimension % self.dim()
+    count = (self.shape[dim] - size) // step + 1
+    starts = torch.arange(count, dtype=torch.int64, device=self.device).unsqueeze(-1) * step
+    places = starts + torch.arange(size, dtype=torch.int64, device=self.device)
+    picked = self.index_select(dim, places.reshape(-1))
+    return picked.reshape([*self.shape[:dim], count, size, *self.shape[dim + 1 :]]).movedim(dim + 1, -1)
+
+
 def table() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
@@ -279,10 +332,16 @@ def table() -> dict[Any, Callable[..., Any]]:
         aten._pdist_backward.default: pdist_backward,
         aten._pdist_forward.default: pdist,
         aten.all.dims: _truth(True),
+        aten.angle.default: angle,
         aten.any.dims: _truth(False),
+        aten.bucketize.Tensor: bucketize,
+        aten.searchsorted.Tensor: searchsorted,
+        aten.unfold.default: unfold,
+        aten.unfold_copy.default: unfold,
         aten.diagonal.default: diagonal,
         aten.diagonal_copy.default: diagonal,
         aten.diagonal_scatter.default: diagonal_scatter,
+        aten.embedding.default: embedding,
         aten.embedding_renorm.default: embedding_renorm,
         aten.index_reduce.default: index_reduce,
         aten.linalg_vector_norm.default: vector_norm,

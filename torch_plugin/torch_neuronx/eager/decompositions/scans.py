@@ -36,6 +36,9 @@ def cumsum(self: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) ->
     if self.dtype.is_complex or self.dtype is torch.bool:
         dtype = dtype or (self.dtype if self.dtype.is_complex else torch.int64)
         return scan(lambda one, two: (one[0] + two[0],), (self.to(dtype),), dim)[0]
+    kind = dtype or self.dtype
+    if kind in (torch.bfloat16, torch.float16):
+        return torch.cumsum(self.to(torch.float32), dim).to(kind)
     return NotImplemented
 
 
