@@ -41,6 +41,7 @@ setup(
             sorted(str(path) for path in Path("csrc").glob("*.cpp")),
             # The profiler's headers include one another as if they lay at the top.
             include_dirs=[str(ROOT / "csrc"), *(f"{path}/kineto" for path in include_paths())],
+            depends=sorted(str(path) for path in Path("csrc").glob("*")),
             extra_compile_args=list(FLAGS),
         )
     ],
