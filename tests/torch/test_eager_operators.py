@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -188,4 +189,18 @@ def test_batch_norm_in_training_and_in_evaluation(tracked: Any) -> None:
 def test_elements_chosen_by_numbers_need_no_host(tracked: Any) -> None:
     same(lambda a, i, j: a[i, j], values(4, 8), torch.tensor([[0], [3], [-1]]), torch.tensor([[1, 7]]))
     same(lambda a, i: a[:, i], values(4, 8) > 0, torch.tensor([2, 2, -3]))
+    assert tracked.get_fallback_ops() == {}
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_recurrent_networks_forward_and_backward(tracked: Any, kind: str) -> None:
+    torch.manual_seed(0)
+    host = getattr(torch.nn, kind)(5, 7, 2, batch_first=True)
+    device = copy.deepcopy(host).to("neuron")
+    steps = torch.randn(3, 4, 5)
+    for model, given in ((host, steps), (device, steps.to("neuron"))):
+        model(given)[0].square().sum().backward()
+    torch.testing.assert_close(device(steps.to("neuron"))[0].cpu(), host(steps)[0])
+    for expected, parameter in zip(host.parameters(), device.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-5)
     assert tracked.get_fallback_ops() == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -146,9 +147,10 @@ def test_ctrl_c_leaves_nothing(lonely: DeviceHost, moment: Callable[..., bool]) 
 
 def descendants(pid: int) -> list[int]:
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *descendants(child)]
+    for task in Path("/proc").glob(f"{pid}/task/*/children"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            for child in map(int, task.read_text().split()):
+                found += [child, *descendants(child)]
     return found
 
 

@@ -62,7 +62,7 @@ def neuron_backend(
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     from torch_neuronx.decompositions import decompositions
     from torch_neuronx.dynamo.attention import attention_decompositions
-    from torch_neuronx.eager.operators import eager_decompositions
+    from torch_neuronx.eager.decompositions import eager_decompositions
 
     return {
         **decompositions(),

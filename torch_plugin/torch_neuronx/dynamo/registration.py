@@ -14,11 +14,9 @@ BACKEND = "torch_neuronx.dynamo.backend:neuron_backend"
 
 def register() -> None:
     """Costs nothing as long as nothing is compiled."""
-    from torch_neuronx.dynamo.megacache import register_artifact
-
     after_import("torch._dynamo.backends.registry", _register_backend)
     after_import("torch._dynamo.device_interface", _register_interface)
-    after_import("torch.compiler._cache", lambda _: register_artifact())
+    after_import("torch.compiler._cache", _register_artifact)
 
 
 def _register_backend(registry: ModuleType) -> None:
@@ -38,6 +36,12 @@ def _choose_by_device(registry: ModuleType) -> None:
         return NAME if found == "inductor" and _C.is_initialized() else found
 
     registry.get_default_backend = get_default_backend
+
+
+def _register_artifact(_: ModuleType) -> None:
+    from torch_neuronx.dynamo.megacache import register_artifact
+
+    register_artifact()
 
 
 def _register_interface(interfaces: ModuleType) -> None:

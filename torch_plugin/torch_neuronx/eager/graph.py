@@ -39,6 +39,8 @@ def expected(call: Call) -> Returned:
     """Sizes, strides and dtypes of the outputs, as PyTorch computes them for these arguments on a CPU."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from torch_neuronx.eager.decompositions import recurrent  # noqa: F401 - makes shapes known
+
     with FakeTensorMode(allow_non_fake_inputs=True):
         arguments = call.with_tensors(_empty, call.example)
         try:

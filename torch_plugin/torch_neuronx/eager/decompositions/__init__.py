@@ -20,6 +20,7 @@ def eager_decompositions() -> dict[Any, Callable[..., Any]]:
         orthogonal,
         places,
         polynomials,
+        recurrent,
         scans,
         special,
         windows,
@@ -38,5 +39,6 @@ def eager_decompositions() -> dict[Any, Callable[..., Any]]:
         places,
         orthogonal,
         grids,
+        recurrent,
     )
     return {operator: rule for group in groups for operator, rule in group.table().items()}
