@@ -12,7 +12,7 @@ from cache_server.base import Base, open_base
 from cache_server.errors import BreakerOpenError, CacheError, NotExclusiveError, StoreError, TimedOutError
 from cache_server.keys import KeyParts
 from cache_server.leases.owner import Owner
-from cache_server.local import LocalTier
+from cache_server.local import LocalHit, LocalTier
 from cache_server.manifest import NEFF_FILE, Manifest
 from cache_server.outputs import Built, fetch_outputs
 from cache_server.resilience.effort import effort_of
@@ -180,7 +180,7 @@ class NeffCache:
         if hit is None:
             return None
         self._stats.add(local_hits=1, seconds_saved=hit.compile_seconds)
-        return CacheResult(hit.neff, parts.key, Outcome.LOCAL_HIT, saved_seconds=hit.compile_seconds, outputs=hit.outputs)
+        return _hit(hit, parts, Outcome.LOCAL_HIT)
 
     def from_base(self, parts: KeyParts) -> CacheResult | None:
         """The NEFF if the overlay's base has it. One that has to be fetched is kept on this host from now on."""
@@ -190,7 +190,7 @@ class NeffCache:
         if self.base.is_far:
             self.local.put(parts, hit.neff, hit.compile_seconds, manifest=hit.manifest, outputs=hit.outputs)
         self._stats.add(shared_hits=1, seconds_saved=hit.compile_seconds)
-        return CacheResult(hit.neff, parts.key, Outcome.SHARED_HIT, saved_seconds=hit.compile_seconds, outputs=hit.outputs)
+        return _hit(hit, parts, Outcome.SHARED_HIT)
 
     def fetch(self, store: SharedStore, manifest: Manifest) -> CacheResult | None:
         """The verified NEFF of a manifest, kept on this host from now on; None if it is missing or damaged."""
@@ -262,6 +262,10 @@ class NeffCache:
         if fresh != result.neff:
             self._stats.add(nondeterministic=1)
             log.warning("compiling %s again gave other bytes than the cache has", result.key)
+
+
+def _hit(hit: LocalHit, parts: KeyParts, outcome: Outcome) -> CacheResult:
+    return CacheResult(hit.neff, parts.key, outcome, saved_seconds=hit.compile_seconds, outputs=hit.outputs)
 
 
 def _built(made: bytes | Built) -> Built:

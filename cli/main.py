@@ -17,6 +17,7 @@ from .output import Output, output
 COMMANDS = {
     "cache": LazyCommand("cli.cache:cache", "Look into the NEFF cache and look after it."),
     "compile": LazyCommand("cli.compile:compile_command", "Compile a PyTorch module into the cache."),
+    "launcher": LazyCommand("cli.launcher:launcher", "Put the cache in front of the real neuronx-cc."),
     "neff": LazyCommand("cli.neff:neff", "Look into NEFF files, unpack and verify them."),
     "run": LazyCommand("cli.run:run_command", "Run a PyTorch module on the simulated device."),
     "runtime": LazyCommand("cli.runtime:runtime", "Start, stop and watch the simulated runtime."),
