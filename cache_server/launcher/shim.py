@@ -13,7 +13,8 @@ _MARK = "# neuron-env launcher "
 # The shell starts in a millisecond, which is all that `--version` and its like pay. It goes on where the interpreter
 # has gone away, too. A script with the mark in its second line is a launcher and never the next compiler, whatever name
 # or link it is found by. Other wrappers may look for `neuronx-cc` on PATH themselves and find this one again: hence the
-# list of what was run already, in which nothing may stand a third time.
+# list of what was run already, in which nothing may stand a third time. Within a compile of a launcher, another one
+# passes everything on: it would wait for the key or the slot that the first one holds.
 _TEMPLATE = f"""\
 #!/bin/sh
 {_MARK}{VERSION}
@@ -56,6 +57,7 @@ if [ -z "$next" ]; then
     fi
     exit 127
 fi
+inside=$NEURON_ENV_LAUNCHER_RAN
 NEURON_ENV_LAUNCHER_RAN=${{NEURON_ENV_LAUNCHER_RAN:+$NEURON_ENV_LAUNCHER_RAN:}}$next
 export NEURON_ENV_LAUNCHER_RAN
 
@@ -66,7 +68,8 @@ for word in "$@"; do
     --help | -h | --version) compile=; break ;;
     esac
 done
-if [ -n "$compile" ] && [ "$NEURON_ENV_LAUNCHER" != off ] && [ -x "$python" ] && [ -r "$program" ]; then
+[ "$NEURON_ENV_LAUNCHER" = off ] || [ -n "$inside" ] && compile=
+if [ -n "$compile" ] && [ -x "$python" ] && [ -r "$program" ]; then
     exec "$python" -I -S "$program" "$packages" "$next" "$@"
 fi
 exec "$next" "$@"

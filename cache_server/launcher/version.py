@@ -15,7 +15,10 @@ from typing import NamedTuple
 from cache_server.launcher.arguments import NotCached
 
 _SECONDS = 120.0  # the real one imports much before it answers
-_VERSION = re.compile(r"(?P<name>neuronx-cc-sim)?[^\n]*\bversion[: ]+(?P<version>[0-9]\S{0,150})", re.IGNORECASE)
+# Below its own, the compiler lists the versions of Python and others.
+_VERSION = re.compile(
+    r"(?:(?P<name>neuronx-cc-sim)|compiler|neuronx-cc)\s+version[: ]+(?P<version>[0-9]\S{0,150})", re.IGNORECASE
+)
 _REAL = "neuronx-cc"
 
 
