@@ -53,8 +53,6 @@ def hlo(source: str) -> bytes:
 FORMS = pytest.mark.parametrize(
     "form", [str.encode, bytecode, portable, hlo], ids=["text", "bytecode", "portable", "hlo"]
 )
-    "form", [str.encode, bytecode, portable, hlo], ids=["text", "bytecode", "portable", "hlo"]
-)
 
 
 @FORMS
