@@ -25,7 +25,7 @@ _SWITCHES = frozenset(
     }
 )  # fmt: skip
 _OUTPUTS = frozenset({"--output", "-o"})
-_LOGS = frozenset({"--logfile", "--log-file"})
+LOGS = frozenset({"--logfile", "--log-file"})
 # What keeps whole directories of intermediate files, or files under names that only the compiler knows.
 _UNKNOWN_FILES = re.compile(r"dump|save-?temps|work-?_?dir|artifact|temp-?_?dir|trace-?dir|profil", re.IGNORECASE)
 
@@ -55,7 +55,7 @@ class Call:
     @property
     def logs(self) -> tuple[Option, ...]:
         """The options that ask for a log in a file."""
-        return tuple(option for option in self.options if option.name in _LOGS)
+        return tuple(option for option in self.options if option.name in LOGS)
 
     def last(self, *names: str) -> str | None:
         """The value that counts of an option with these spellings; None if it is not given."""
@@ -93,7 +93,7 @@ class Call:
         if not inputs:
             raise NotCached("the command names no input")
         for option in options:
-            if _UNKNOWN_FILES.search(str(option)) and option.name not in _OUTPUTS | _LOGS:
+            if _UNKNOWN_FILES.search(str(option)) and option.name not in _OUTPUTS | LOGS:
                 raise NotCached(f"`{option.name}` has the compiler write files that the cache does not keep")
         outputs = [option.value for option in options if option.name in _OUTPUTS]
         kept = tuple(option for option in options if option.name not in _OUTPUTS)

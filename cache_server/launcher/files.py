@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from cache_server.launcher.arguments import Call
+from cache_server.launcher.arguments import LOGS, Call
 from cache_server.outputs import Built
 from neuron_runtime.compiler.output import write_output
 
@@ -57,6 +57,11 @@ def take_up(call: Call, before: Mapping[str, State]) -> Built:
     if sum(path.stat().st_size for path in changed.values()) > _OUTPUTS_LIMIT:
         raise NotKept(f"its other outputs are larger than {_OUTPUTS_LIMIT >> 20} MiB: {', '.join(changed)}")
     return Built(neff, {name: path.read_bytes() for name, path in changed.items()})
+
+
+def lacks(call: Call, outputs: Mapping[str, bytes]) -> str | None:
+    """The log that the command asks for and a hit does not have, as one that came from an export; None for nothing."""
+    return next((name for name in named_files(call) if name.partition("#")[0] in LOGS and name not in outputs), None)
 
 
 def put_down(call: Call, neff: bytes, outputs: Mapping[str, bytes]) -> None:

@@ -114,6 +114,14 @@ def standing(directory: Path, environ: Mapping[str, str]) -> Standing:
     )
 
 
+def real_compiler(environ: Mapping[str, str]) -> Path | None:
+    """The compiler that `neuronx-cc` means with this environment, behind a launcher or without one; None for none."""
+    found = shutil.which(NAME, path=environ.get("PATH", os.defpath))
+    if found is None:
+        return None
+    return _next(Path(found), environ) if is_shim(Path(found)) else Path(found).absolute()
+
+
 def _text() -> str:
     # The interpreter starts without its site packages' start-up code, which takes longer than a look-up.
     packages = [_PROGRAM.parents[2], *(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))]

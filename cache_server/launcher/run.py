@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGINT
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from cache_server.errors import CacheError
 from cache_server.launcher.arguments import NotCached
-from cache_server.launcher.files import NotKept, put_down, take_up
+from cache_server.launcher.files import NotKept, lacks, put_down, take_up
 from cache_server.launcher.request import Request, understand
 from cache_server.launcher.signals import Interrupted, Signals, die_of
 from cache_server.launcher.version import compiler_at
@@ -88,7 +88,7 @@ class Command:
             # Most of a hit's time would go into importing what only a miss needs.
             hit = LocalTier(settings.local_dir, max_bytes=settings.local_max_bytes).get(request.parts)
             if hit is not None:
-                put_down(request.call, hit.neff, hit.outputs)
+                self._put_down(request, hit.neff, hit.outputs)
                 return 0
         return self._through_cache(settings, request)
 
@@ -101,8 +101,13 @@ class Command:
         result = cache.get_or_compile(request.parts, self.compiler, label=request.label)
         cache.close_job()
         if not self.compiler.ran:
-            put_down(request.call, result.neff, result.outputs)
+            self._put_down(request, result.neff, result.outputs)
         return 0
+
+    def _put_down(self, request: Request, neff: bytes, outputs: Mapping[str, bytes]) -> None:
+        if missing := lacks(request.call, outputs):
+            raise NotCached(f"the cache has the NEFF, but not the file of `{missing.partition('#')[0]}`")
+        put_down(request.call, neff, outputs)
 
     def end_with(self, failure: CompileFailure) -> int:
         """The status of a compile that failed, here or elsewhere. Here it has said itself why."""

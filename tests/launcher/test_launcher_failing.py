@@ -137,8 +137,8 @@ def test_both_streams_in_one_keep_their_order(host: Host) -> None:
 def test_a_signal_reaches_the_compiler_and_what_it_started(host: Host, number: signal.Signals) -> None:
     child = 'trap "touch $0/child-told; exit" TERM USR1; touch $0/ready; while :; do sleep 0.02; done'
     host.compiler(
-        f"sh -c '{child}' \"$here\" &\n"
-        f"trap 'touch \"$here/told\"; wait; exit {128 + number}' TERM USR1; while :; do sleep 0.02; done"
+        f"trap 'touch \"$here/told\"; wait; exit {128 + number}' TERM USR1\n"
+        f"sh -c '{child}' \"$here\" &\nwhile :; do sleep 0.02; done"
     )
     process = host.start(*COMPILE)
     host.wait_for("ready")
