@@ -72,8 +72,10 @@ def understand(
     flags += [f"--from-environment={flag}" for flag in canonical_flags(_spelled(inherited)) if flag not in flags]
     flags += [f"--with-output={option.name}" for option in call.logs]
     flags += [f"--with-file={Path(path).name}:{sha256}" for path, sha256 in references.items()]
-    flags += [] if lnc_given else ["--lnc-by-default"]
-    kept = tuple(flag for flag in flags if not flag.startswith(("--target=", "--lnc=")))
+    # Of these targets a logical NeuronCore has one size. Of others the compiler's default need not be what is assumed.
+    flags += [] if lnc_given or target in _SINGLE_CORE_TARGETS else ["--lnc-by-default"]
+    # There is one framework, and what is imported from libneuronxla's cache does not name it.
+    kept = tuple(flag for flag in flags if not flag.startswith(("--target=", "--lnc=")) and flag != "--framework=XLA")
     if len(kept) > _FLAG_COUNT or any(len(flag) > _FLAG_LENGTH for flag in kept):
         raise NotCached("the command line is longer than a key has room for")
     digest = digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from launcher_kit import COMPILE, LINE, ROOT, Host, neff_bytes
 
+from cache_server import CacheSettings, KeyParts, NeffCache
+from cache_server.transfer import neuronxla
+from cache_server.transfer.layouts import sort_members
+from cache_server.transfer.source import open_source
 from neuron_runtime.neff import read_neff
 
 
@@ -205,3 +209,30 @@ def test_the_simulators_compiler_as_the_real_one(host: Host, tmp_path: Path) -> 
     assert other.run(*COMPILE).returncode == 0
     assert other.neff() == host.neff()
     assert len(host.compiles) - before == 1  # which asked for the version of this other installation
+
+
+def test_what_was_imported_from_libneuronxla_hits(host: Host, tmp_path: Path) -> None:
+    """Its keys, made from an HLO file and a list of flags, are those of the command that had compiled it."""
+    made = neff_bytes(b"imported")
+    module = tmp_path / "legacy" / "neuronxcc-2.28.7631.0+9a1c2d3e" / "MODULE_1+aaaa"
+    module.mkdir(parents=True)
+    parts = parts_of_module(module, ["--target=trn1", "--model-type=transformer", "-O2"], b"hlo bytes")
+    cache = NeffCache.open(settings=CacheSettings(str(host.store), tmp_path / "importer", compile_slots=0))
+    cache.get_or_compile(parts, lambda: made)
+    work = host.directory("legacy", b"hlo bytes")
+    line = "--target=trn1 compile --framework XLA module.hlo.pb --output model.neff --model-type=transformer -O2"
+    assert host.run(*line.split(), "--verbose=35", cwd=work).returncode == 0
+    assert (work / "model.neff").read_bytes() == made
+    assert host.compiles == []
+
+
+def parts_of_module(module: Path, flags: list[str], hlo: bytes) -> KeyParts:
+    """What `neuron-env cache import` takes for the key of a module."""
+    for name, content in (("model.hlo_module.pb", hlo), ("compile_flags.json", json.dumps(flags).encode())):
+        (module / name).write_bytes(content)
+    with open_source(module.parents[1]) as source:
+        found = sort_members(source.members)
+        [((version, name), files)] = found.modules.items()
+        parts = neuronxla.parts_of(source, neuronxla.Module(version, name, files))
+    assert isinstance(parts, KeyParts), parts
+    return parts
