@@ -52,7 +52,7 @@ running=()
 trap 'kill "${running[@]}" 2>/dev/null || true' EXIT
 for env in "${environments[@]}"; do
   echo "==> tests that are $marks, on $("$env/bin/python" --version); a failure's output follows at the end"
-  bash tests/run.sh "$env/bin/python" -m "$marks" --ignore tests/torch ${PYTEST_ARGS:-} >"$env/tests.log" 2>&1 &
+  TEST_WORKERS=2 bash tests/run.sh "$env/bin/python" -m "$marks" --ignore tests/torch ${PYTEST_ARGS:-} >"$env/tests.log" 2>&1 &
   running+=($!)
 done
 failed=()

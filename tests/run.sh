@@ -4,7 +4,7 @@
 set -uo pipefail
 python=$1
 shift
-"$python" -m pytest "$@"
+"$python" -m pytest --numprocesses "${TEST_WORKERS:-3}" --dist loadfile "$@"
 status=$?
 [ $status -eq 1 ] || exit $status
 echo "==> running the tests that failed once more, alone; a test that fails again is broken, one that passes was slow"

@@ -310,11 +310,11 @@ from compiler_programs import ADD, chain
 from neuron_runtime.compiler.warm import WarmCompiler
 with WarmCompiler() as compiler:
     compiler.start()
-    pid = compiler.worker_pid
+    long = chain(2000)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
-        compiler.compile(chain(2000))
+        compiler.compile(long)
     except KeyboardInterrupt:
         pass
     else:

@@ -12,13 +12,13 @@ from neff_samples import content_of, seal
 from neuron_runtime.neff import HEADER_SIZE, NeffHeader
 
 
-@settings(max_examples=250, deadline=2000)
+@settings(max_examples=250, deadline=20_000)
 @given(st.integers(0, 1 << 32), st.integers(0, len(LEVELS) * 1000))
 def test_mutated_neffs_are_refused_or_read(seed: int, number: int) -> None:
     check(make_case(seed, number))
 
 
-@settings(max_examples=100, deadline=2000)
+@settings(max_examples=100, deadline=20_000)
 @given(st.binary(max_size=2000))
 def test_arbitrary_bytes_are_refused_or_read(data: bytes) -> None:
     check(data)

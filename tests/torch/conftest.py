@@ -75,6 +75,14 @@ def load(xla: XlaRunner) -> Callable[..., LoadedProgram]:
     return build
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_core() -> Iterator[None]:
+    """PyTorch asks for the number of devices once in a process, and any test may be the one that makes it ask."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEURON_RT_NUM_CORES", "1")
+        yield
+
+
 @pytest.fixture(scope="session")
 def device_host() -> Iterator[DeviceHost]:
     """A runtime and an empty cache for all tests of the device."""
