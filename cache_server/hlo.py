@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cache_server.wire import BYTES, VARINT, parts_of
+from cache_server.wire import BYTES, VARINT, parts_of, pieces_without
 
 # Field numbers of xla/service/hlo.proto. Wire types are checked too, so that other bytes are not taken for a module.
 _MODULE = {
@@ -21,41 +21,36 @@ def essence_of_hlo(data: bytes) -> list[bytes] | None:
     """The pieces of the module that decide what is compiled, in their order; None for what is no such module.
 
     Left out is what says where a graph came from. Names of instructions stay: the compiler may name tensors by them.
-    The pieces make no message again, since lengths would differ; each is whole fields or a mark of where one begins.
+    The pieces make no message again, since lengths would differ. A mark stands before each computation and instruction.
     """
-    message = memoryview(data)
     pieces: list[bytes] = []
     computations = 0
     try:
-        for part in parts_of(message):
-            if _MODULE.get(part.number) != part.kind:
+        for number, kind, start, content, end in parts_of(data, 0, len(data)):
+            if _MODULE.get(number) != kind:
                 return None
-            if part.number == _COMPUTATIONS:
+            if number == _COMPUTATIONS:
                 computations += 1
                 pieces.append(b"computation\0")
-                if not _computation(message[part.content : part.end], pieces):
+                if not _computation(data, content, end, pieces):
                     return None
-            elif part.number not in _MODULE_LEAVES_OUT:
-                pieces.append(bytes(message[part.start : part.end]))
+            elif number not in _MODULE_LEAVES_OUT:
+                pieces.append(data[start:end])
     except ValueError:
         return None
     return pieces if computations else None
 
 
-def _computation(message: memoryview, pieces: list[bytes]) -> bool:
+def _computation(data: bytes, at: int, end: int, pieces: list[bytes]) -> bool:
     instructions = 0
-    for part in parts_of(message):
-        if _COMPUTATION.get(part.number) != part.kind:
+    for number, kind, start, content, after in parts_of(data, at, end):
+        if _COMPUTATION.get(number) != kind:
             return False
-        if part.number != _INSTRUCTIONS:
-            pieces.append(bytes(message[part.start : part.end]))
+        if number != _INSTRUCTIONS:
+            pieces.append(data[start:after])
             continue
         instructions += 1
         pieces.append(b"instruction\0")
-        inner = message[part.content : part.end]
-        pieces.extend(
-            bytes(inner[field.start : field.end])
-            for field in parts_of(inner)
-            if field.number not in _INSTRUCTION_LEAVES_OUT
-        )
+        # One piece, so that it does not matter whether there was anything to leave out.
+        pieces.append(b"".join(pieces_without(data, content, after, _INSTRUCTION_LEAVES_OUT)))
     return instructions > 0

@@ -22,14 +22,23 @@ def digest_ir(ir: bytes) -> str:
     or line keeps its key. Neither do the metadata of an HLO protobuf, nor the directories of source files in MLIR
     bytecode. What is none of these is hashed as it is.
     """
+    return digest_pieces(canonical_pieces(ir))
+
+
+def canonical_pieces(ir: bytes) -> list[bytes]:
+    """What counts of a graph: one text or other bytes, or the several pieces of a binary form."""
+    pieces = None
     if ir.startswith(MAGIC):
         pieces = essence_of_bytecode(ir)
     elif ir[:1] in _HLO_BEGINS:
         pieces = essence_of_hlo(ir)
-    else:
-        pieces = None
-    if pieces is None:
-        return hashlib.sha256(_without_locations(ir)).hexdigest()
+    return [_without_locations(ir)] if pieces is None else pieces
+
+
+def digest_pieces(pieces: list[bytes]) -> str:
+    """`digest_ir` of the graph that the pieces are of."""
+    if len(pieces) == 1:
+        return hashlib.sha256(pieces[0]).hexdigest()
     digest = hashlib.sha256(b"essence 1\0")
     for piece in pieces:
         digest.update(len(piece).to_bytes(8, "little"))

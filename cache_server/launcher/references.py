@@ -6,24 +6,41 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _PATH = re.compile(rb"/[\w.+@-]+(?:/[\w.+@-]+)+")
-_SOURCES = (".py", ".pyx", ".ipynb", ".c", ".cc", ".cpp", ".cxx", ".h", ".hpp")  # of which graphs keep the names only
+_SOURCES = (
+    ".py",
+    ".pyx",
+    ".ipynb",
+    ".c",
+    ".cc",
+    ".cpp",
+    ".cxx",
+    ".h",
+    ".hpp",
+    ".mlir",
+)  # of which graphs keep the names only
 _ENCODED = re.compile(rb"eyJ[A-Za-z0-9+/]{16,}={0,2}")  # base64 of what begins like a JSON object
 _LIMIT = 10_000  # paths of a graph that are looked at
 
 
-def referenced_files(ir: bytes) -> dict[str, str]:
+def referenced_files(pieces: Iterable[bytes]) -> dict[str, str]:
     """The SHA-256 of each file on this host that the graph names by its absolute path, by that path.
 
-    Kernels stand in a custom call's configuration, plain or in base64. Raises OSError for one that cannot be read.
+    `pieces` are what counts of the graph. Kernels stand in a custom call's configuration, plain or in base64. Sources
+    and scripts are left out: MLIR bytecode names those that the graph was made by. Raises OSError for a file that
+    cannot be read.
     """
     found = {}
-    for path in sorted(set(_paths(ir)))[:_LIMIT]:
+    for path in sorted({path for piece in pieces if b"/" in piece or b"eyJ" in piece for path in _paths(piece)})[
+        :_LIMIT
+    ]:
         if not path.endswith(_SOURCES) and Path(path).is_file():
-            found[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            content = Path(path).read_bytes()
+            if not content.startswith(b"#!"):
+                found[path] = hashlib.sha256(content).hexdigest()
     return found
 
 

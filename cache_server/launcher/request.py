@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cache_server.flags import canonical_flags
-from cache_server.ir import digest_ir
+from cache_server.ir import canonical_pieces, digest_pieces
 from cache_server.keys import KeyParts
 from cache_server.launcher.arguments import STDIN, Call, NotCached, Option, split_words
 from cache_server.launcher.references import referenced_files
@@ -66,8 +66,9 @@ def understand(
                 raise NotCached("standard input cannot be read twice")
             program = sys.stdin.buffer.read()
         ir = program if name == STDIN else _read_input(name)
-        digests.append(digest_ir(ir or b""))
-        references |= referenced_files(ir or b"")
+        pieces = canonical_pieces(ir or b"")
+        digests.append(digest_pieces(pieces))
+        references |= referenced_files(pieces)
     flags = [*canonical_flags(_spelled(call.options))]
     flags += [f"--from-environment={flag}" for flag in canonical_flags(_spelled(inherited)) if flag not in flags]
     flags += [f"--with-output={option.name}" for option in call.logs]

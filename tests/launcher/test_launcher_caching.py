@@ -126,6 +126,16 @@ def test_a_kernel_that_the_graph_names_counts_by_content(host: Host, tmp_path: P
     assert len(host.compiles) == 2
 
 
+def test_the_script_that_made_the_graph_does_not_count(host: Host, tmp_path: Path) -> None:
+    for place in ("venv", "another-venv"):
+        script = tmp_path / place / "bin" / "torchrun"
+        script.parent.mkdir(parents=True)
+        script.write_text(f"made in {place}")
+        graph = f'module {{ func.func @main() {{ return loc("{script}":5:1) }} }}\n'
+        host.run(*COMPILE, cwd=host.directory(place, graph))
+    assert len(host.compiles) == 1
+
+
 def test_flags_in_the_environment_count_unless_they_are_on_the_command_line(host: Host) -> None:
     host.run(*COMPILE)
     host.run(*COMPILE, env={"NEURON_CC_FLAGS": "--model-type=transformer --cache_dir=/somewhere"})
