@@ -137,4 +137,4 @@ def _tell(findings: list[Finding], looked: list[Path]) -> None:
         if finding.hint:
             out.line(f"    → {finding.hint}")
     if looked:
-        out.line(f"looked into {', '.join(map(str, looked))}: {len(findings) or 'no'} findings")
+        out.line(f"looked into {', '.join(map(str, looked))}; findings: {len(findings) or 'none'}")

@@ -137,6 +137,6 @@ def _note(what: str, report: Report) -> None:
 
     moved, failed = report.having(Fate.MOVED), report.having(Fate.FAILED)
     if moved:
-        output().line(f"{what} {len(moved)} NEFFs, {size_text(report.moved_bytes)}")
+        output().line(f"{what}: {len(moved)}, {size_text(report.moved_bytes)}")
     for item in failed[:3]:
         output().warning(f"{item.name}: {item.why}")

@@ -48,13 +48,13 @@ def examine_legacy(root: Path, *, shared: bool, clear_all: bool = False) -> Iter
     if stale:
         yield Finding(
             "stale-lock", Weight.ERROR,
-            f"{len(stale)} locks are held by nobody, and no compiler runs here; the oldest is {_oldest(stale)} old",
+            f"locks that nobody holds while no compiler runs here: {len(stale)}, the oldest for {_oldest(stale)}",
             tuple(stale), "every job waits for them; `--fix` removes them", unlock,
         )  # fmt: skip
     if unsure:
         who = "other hosts may hold them" if shared else f"a compiler runs here (pid {alive[0]})"
         yield Finding(
-            "lock", Weight.WARNING, f"{len(unsure)} locks are {_oldest(unsure)} old at most, and {who}", tuple(unsure),
+            "lock", Weight.WARNING, f"locks that are old: {len(unsure)}, for {_oldest(unsure)} at most; {who}", tuple(unsure),
             "remove them only when no host compiles",
         )  # fmt: skip
     for kind, logs in failed.items():
@@ -62,14 +62,14 @@ def examine_legacy(root: Path, *, shared: bool, clear_all: bool = False) -> Iter
         ours = kind is not FailureKind.COMPILER_ERROR
         yield Finding(
             f"failed-{kind.value.replace('_', '-')}", Weight.ERROR if ours else Weight.NOTE,
-            f"{len(logs)} compiles are remembered as failed ({kind.value.replace('_', ' ')}): {last}",
+            f"compiles remembered as failed ({kind.value.replace('_', ' ')}): {len(logs)}; {last}",
             tuple(path for path, _ in logs),
             f"`--fix{'' if ours else ' --clear-compiler-errors'}` lets them be compiled again",
             _forget if ours or clear_all else None,
         )  # fmt: skip
     if half:
         yield Finding(
-            "unfinished", Weight.WARNING, f"{len(half)} NEFFs have no mark that their compile ended", tuple(half),
+            "unfinished", Weight.WARNING, f"NEFFs without the mark that their compile ended: {len(half)}", tuple(half),
             "they are compiled again",
         )  # fmt: skip
 

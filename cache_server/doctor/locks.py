@@ -74,7 +74,7 @@ def examine_locks(directory: Path) -> Iterator[Finding]:
     if lasting:
         yield Finding(
             "old-lock", Weight.WARNING,
-            f"{len(lasting)} locks may have been held for longer than waiters are patient: {', '.join(texts[:3])}",
+            f"locks that may be held for longer than waiters are patient: {len(lasting)} ({', '.join(texts[:3])})",
             tuple(lasting), "waiters break such a lock and compile as well; raise "
             "`TORCH_NEURONX_NEFF_CACHE_LOCK_TIMEOUT` if compiles take so long",
         )  # fmt: skip

@@ -60,17 +60,17 @@ def examine(root: Path, *, lnc: int | None = None, target: str | None = None, de
     empty = tuple(seen.path for seen in neffs if seen.info.st_size == 0)
     if empty:
         yield Finding(
-            "empty", Weight.ERROR, f"{len(empty)} NEFFs are empty, as a full disk leaves them", empty,
+            "empty", Weight.ERROR, f"empty NEFFs, as a full disk leaves them: {len(empty)}", empty,
             "each is compiled again at every start; `--fix` removes them", remove,
         )  # fmt: skip
     for why, paths in _by(neffs, lambda seen: seen.fault if seen.info.st_size else "").items():
         yield Finding(
-            "damaged", Weight.ERROR, f"{len(paths)} NEFFs are damaged: {why}", paths,
+            "damaged", Weight.ERROR, f"damaged NEFFs ({why}): {len(paths)}", paths,
             "TorchNeuron does not check what it reads; `--fix` removes them", remove,
         )  # fmt: skip
     if left:
         yield Finding(
-            "leftover", Weight.WARNING, f"{len(left)} temporary files were left by processes that died", left,
+            "leftover", Weight.WARNING, f"temporary files that dead processes left: {len(left)}", left,
             "`--fix` removes them", _remove_old,
         )  # fmt: skip
     yield from _mixtures(neffs, lnc, target)
@@ -121,7 +121,7 @@ def _readers(root: Path, neffs: list[Seen]) -> Iterator[Finding]:
     wanted = (0o040 if shared & 0o050 == 0o050 else 0) | (0o004 if shared & 0o005 == 0o005 else 0)
     closed = [seen.path for seen in neffs if wanted & ~seen.info.st_mode]
     if closed and wanted:
-        mode = "group" if wanted == 0o040 else "all"
+        mode = "the group" if wanted == 0o040 else "others"
 
         def allow(path: Path) -> bool:
             info = path.lstat()
@@ -131,7 +131,7 @@ def _readers(root: Path, neffs: list[Seen]) -> Iterator[Finding]:
 
         yield Finding(
             "unreadable", Weight.ERROR,
-            f"{len(closed)} NEFFs cannot be read by {mode}, though the directory is open to {mode}", tuple(closed),
+            f"NEFFs that {mode} cannot read, though the directory is open to {mode}: {len(closed)}", tuple(closed),
             "`--fix` gives the right to read, as their owner or root", allow,
         )  # fmt: skip
 
@@ -142,7 +142,7 @@ def _mixtures(neffs: list[Seen], lnc: int | None, target: str | None) -> Iterato
     other = tuple(path for size, paths in sizes.items() if lnc is not None and size != str(lnc) for path in paths)
     if other:
         yield Finding(
-            "other-lnc", Weight.WARNING, f"{len(other)} NEFFs are for another LNC than this host's {lnc}", other,
+            "other-lnc", Weight.WARNING, f"NEFFs for another LNC than this host's {lnc}: {len(other)}", other,
             "they are of no use here; keep a directory for each instance type and LNC",
         )  # fmt: skip
     elif lnc is None and len(sizes) > 1:
@@ -160,7 +160,7 @@ def _mixtures(neffs: list[Seen], lnc: int | None, target: str | None) -> Iterato
         foreign = tuple(seen.path for seen in headed if _target(seen) not in (None, target))
         if foreign:
             yield Finding(
-                "other-target", Weight.WARNING, f"{len(foreign)} NEFFs are for another target than {target}", foreign,
+                "other-target", Weight.WARNING, f"NEFFs for another target than {target}: {len(foreign)}", foreign,
                 "keep a directory for each NeuronCore generation",
             )  # fmt: skip
 

@@ -138,7 +138,7 @@ def test_locks_of_dead_compiles_are_told_from_live_ones(tmp_path: Path) -> None:
         found = kinds(examine_legacy(root, shared=False))
         [stale] = found["stale-lock"].places
         assert stale.parent.name == "MODULE_104+aaaa"
-        assert "168.0 h old" in found["stale-lock"].text
+        assert "for 168.0 h" in found["stale-lock"].text
         mend_all([found["stale-lock"]])
     assert live.exists()
     assert not stale.exists()

@@ -128,7 +128,7 @@ def test_a_sidecar_uploads_what_appears_and_the_rest_at_its_end(tmp_path: Path) 
     with subprocess.Popen([*command, str(here), "--watch", "--every", "0.1"], **options) as sidecar:
         torch_cache(here, A)
         assert sidecar.stdout is not None
-        assert sidecar.stdout.readline().startswith("uploaded 1 NEFFs")
+        assert sidecar.stdout.readline().startswith("uploaded: 1, ")
         torch_cache(here, B)
         sidecar.terminate()
         sidecar.communicate(timeout=60)

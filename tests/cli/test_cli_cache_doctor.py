@@ -30,7 +30,7 @@ def test_findings_are_told_and_mended(invoke, sick: Path, monkeypatch: pytest.Mo
     assert (empty["can_be_mended"], empty["mended"]) == (True, False)
     result = invoke("cache", "doctor", "--fix")
     assert "empty: mended 1 of 1" in result.stdout
-    assert "1 NEFFs are empty" in result.stdout
+    assert "empty NEFFs, as a full disk leaves them: 1" in result.stdout
     assert not list(sick.glob("bb/bb/*"))
     again = json.loads(invoke("cache", "doctor", "--json").stdout)
     assert not [it for it in again["findings"] if it["kind"] == "empty"]
