@@ -54,8 +54,8 @@ def examine_legacy(root: Path, *, shared: bool, clear_all: bool = False) -> Iter
     if unsure:
         who = "other hosts may hold them" if shared else f"a compiler runs here (pid {alive[0]})"
         yield Finding(
-            "lock", Weight.WARNING, f"locks that are old: {len(unsure)}, for {_oldest(unsure)} at most; {who}", tuple(unsure),
-            "remove them only when no host compiles",
+            "lock", Weight.WARNING, f"locks that are old: {len(unsure)}, for {_oldest(unsure)} at most; {who}",
+            tuple(unsure), "remove them only when no host compiles",
         )  # fmt: skip
     for kind, logs in failed.items():
         last = next((line for line in reversed(logs[0][1].splitlines()) if line.strip()), "no text").strip()[:200]
