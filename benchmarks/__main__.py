@@ -25,6 +25,7 @@ NAMES = (
     "restart",
     "visibility",
     "command",
+    "launcher",
 )
 # Where `make bench` puts jax: beside the environment, since jaxlib behaves otherwise where it finds jax.
 PEERS = Path(sys.prefix) / "bench-peers"

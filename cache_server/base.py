@@ -10,6 +10,7 @@ from cache_server.errors import StoreError
 from cache_server.keys import KeyParts
 from cache_server.local import LocalHit, LocalTier
 from cache_server.manifest import NEFF_FILE
+from cache_server.outputs import fetch_outputs
 from cache_server.resilience.effort import effort_of
 from cache_server.storage import open_tier
 from cache_server.store import LAYOUT
@@ -48,11 +49,14 @@ class StoreBase:
                 if manifest is None or manifest.failure is not None:
                     return None
                 neff = self._store.read_blob(manifest.files[NEFF_FILE])
+                outputs = fetch_outputs(self._store, manifest)
         except StoreError as error:
             log.log(logging.DEBUG if self._warned else logging.WARNING, "working without the base: %s", error)
             self._warned = True
             return None
-        return None if neff is None else LocalHit(neff, manifest.producer.compile_seconds, manifest)
+        if neff is None or outputs is None:
+            return None
+        return LocalHit(neff, manifest.producer.compile_seconds, manifest, outputs)
 
 
 class TreeBase:

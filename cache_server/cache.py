@@ -12,8 +12,9 @@ from cache_server.base import Base, open_base
 from cache_server.errors import BreakerOpenError, CacheError, NotExclusiveError, StoreError, TimedOutError
 from cache_server.keys import KeyParts
 from cache_server.leases.owner import Owner
-from cache_server.local import LocalTier
+from cache_server.local import LocalHit, LocalTier
 from cache_server.manifest import NEFF_FILE, Manifest
+from cache_server.outputs import Built, fetch_outputs
 from cache_server.resilience.effort import effort_of
 from cache_server.result import CacheResult, Outcome, Phase, Waiting
 from cache_server.settings import CacheSettings
@@ -119,13 +120,14 @@ class NeffCache:
     def get_or_compile(
         self,
         parts: KeyParts,
-        compile: Callable[[], bytes],  # noqa: A002  the word its callers think in
+        compile: Callable[[], bytes | Built],  # noqa: A002  the word its callers think in
         *,
         label: str = "",
     ) -> CacheResult:
         """The NEFF for `parts`: from a tier, from whoever compiles it now, or from `compile`.
 
-        `label` is for people: what messages and manifests call the graph. Raises whatever `compile` raises, and
+        `label` is for people: what messages and manifests call the graph. A compile that returns `Built` has its other
+        outputs kept with the NEFF, and a hit has them in `outputs`. Raises whatever `compile` raises, and
         CompileFailure when the graph is remembered to fail; nothing on account of the cache itself, except CacheError
         for a miss where `settings.require_hit` forbids to compile.
         """
@@ -137,7 +139,7 @@ class NeffCache:
             self._journal.record(parts.key, label)
         result = self.from_local(parts) or Flight(self, parts, compile, label).run()
         if self.settings.verify == "always" and result.outcome in (Outcome.LOCAL_HIT, Outcome.SHARED_HIT):
-            self._compare(result, compile())
+            self._compare(result, _built(compile()).neff)
         return result
 
     def get(self, parts: KeyParts) -> CacheResult | None:
@@ -178,7 +180,7 @@ class NeffCache:
         if hit is None:
             return None
         self._stats.add(local_hits=1, seconds_saved=hit.compile_seconds)
-        return CacheResult(hit.neff, parts.key, Outcome.LOCAL_HIT, saved_seconds=hit.compile_seconds)
+        return _hit(hit, parts, Outcome.LOCAL_HIT)
 
     def from_base(self, parts: KeyParts) -> CacheResult | None:
         """The NEFF if the overlay's base has it. One that has to be fetched is kept on this host from now on."""
@@ -186,19 +188,22 @@ class NeffCache:
         if hit is None or self.base is None:
             return None
         if self.base.is_far:
-            self.local.put(parts, hit.neff, hit.compile_seconds, manifest=hit.manifest)
+            self.local.put(parts, hit.neff, hit.compile_seconds, manifest=hit.manifest, outputs=hit.outputs)
         self._stats.add(shared_hits=1, seconds_saved=hit.compile_seconds)
-        return CacheResult(hit.neff, parts.key, Outcome.SHARED_HIT, saved_seconds=hit.compile_seconds)
+        return _hit(hit, parts, Outcome.SHARED_HIT)
 
     def fetch(self, store: SharedStore, manifest: Manifest) -> CacheResult | None:
         """The verified NEFF of a manifest, kept on this host from now on; None if it is missing or damaged."""
         neff = store.read_blob(manifest.files[NEFF_FILE])
-        if neff is None:
+        outputs = None if neff is None else fetch_outputs(store, manifest)
+        if neff is None or outputs is None:
             return None
         seconds = manifest.producer.compile_seconds
-        self.local.put(manifest.parts, neff, seconds, manifest=manifest)
+        self.local.put(manifest.parts, neff, seconds, manifest=manifest, outputs=outputs)
         self._stats.add(shared_hits=1, seconds_saved=seconds)
-        return CacheResult(neff, manifest.key, Outcome.SHARED_HIT, saved_seconds=seconds, epoch=manifest.epoch)
+        return CacheResult(
+            neff, manifest.key, Outcome.SHARED_HIT, saved_seconds=seconds, epoch=manifest.epoch, outputs=outputs
+        )
 
     def leases_work(self) -> bool:
         """Whether the store excludes, found out once. Raises StoreError if it cannot be written at all."""
@@ -241,13 +246,27 @@ class NeffCache:
         log.warning("%s; %s", error, error.hint)
         return False
 
-    def _compile_disabled(self, parts: KeyParts, compile_: Callable[[], bytes]) -> CacheResult:
-        neff = compile_()
+    def _compile_disabled(self, parts: KeyParts, compile_: Callable[[], bytes | Built]) -> CacheResult:
+        built = _built(compile_())
         self._stats.add(compiles=1)
-        return CacheResult(neff, parts.key, Outcome.COMPILED_UNCACHED, reason="the cache is switched off")
+        return CacheResult(
+            built.neff,
+            parts.key,
+            Outcome.COMPILED_UNCACHED,
+            reason="the cache is switched off",
+            outputs=built.outputs,
+        )
 
     def _compare(self, result: CacheResult, fresh: bytes) -> None:
         self._stats.add(compiles=1)
         if fresh != result.neff:
             self._stats.add(nondeterministic=1)
             log.warning("compiling %s again gave other bytes than the cache has", result.key)
+
+
+def _hit(hit: LocalHit, parts: KeyParts, outcome: Outcome) -> CacheResult:
+    return CacheResult(hit.neff, parts.key, outcome, saved_seconds=hit.compile_seconds, outputs=hit.outputs)
+
+
+def _built(made: bytes | Built) -> Built:
+    return made if isinstance(made, Built) else Built(made)

@@ -15,7 +15,7 @@ def remember(error: CompileFailure, *, now: float, ttl_seconds: float) -> Failur
     if error.kind not in _REMEMBERED or ttl_seconds <= 0:
         return None
     text = error.message if not error.stderr else f"{error.message}\n{error.stderr}"
-    return Failure(error.kind, text, expires_at=now + ttl_seconds)
+    return Failure(error.kind, text, expires_at=now + ttl_seconds, exit_code=error.exit_code)
 
 
 def retell(manifest: Manifest, *, now: float) -> CompileFailure:
@@ -29,6 +29,7 @@ def retell(manifest: Manifest, *, now: float) -> CompileFailure:
         f"{failure.text}",
         kind=failure.kind,
         stderr=failure.text,
+        exit_code=failure.exit_code,
         hint="set `NEURON_ENV_CACHE_RETRY_FAILURES=1` to compile it again now",
     )
 

@@ -23,6 +23,7 @@ from cache_server.jitter import jitter
 from cache_server.keys import KeyParts
 from cache_server.leases import Held, HeldLease, Settled, Vacant, Verdict, Watch
 from cache_server.manifest import Manifest
+from cache_server.outputs import Built
 from cache_server.patience import Holder, Patience
 from cache_server.production import Production
 from cache_server.resilience.effort import effort_of
@@ -43,7 +44,7 @@ _HOLDER_SECONDS = 10.0  # how often a host's waiters ask the fleet who the owner
 class Flight:
     """Brings one key in. Made by `NeffCache.get_or_compile`; `run` is called once."""
 
-    def __init__(self, cache: NeffCache, parts: KeyParts, compile_: Callable[[], bytes], label: str) -> None:
+    def __init__(self, cache: NeffCache, parts: KeyParts, compile_: Callable[[], bytes | Built], label: str) -> None:
         self._cache = cache
         self._settings = cache.settings
         self._parts = parts

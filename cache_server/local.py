@@ -6,8 +6,8 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from cache_server.hostlock import HostLock
 from cache_server.keys import KeyParts
 from cache_server.local_limit import LocalLimit
 from cache_server.manifest import MANIFEST_LIMIT, Manifest, decode_manifest
+from cache_server.outputs import pack_outputs, unpack_outputs
 from cache_server.permissions import PRIVATE
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class LocalHit:
     neff: bytes
     compile_seconds: float
     manifest: Manifest | None = None
+    outputs: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class LocalTier:
@@ -58,7 +60,8 @@ class LocalTier:
     With `read_only` nothing is kept, moved or marked. With a `verifier`, `<k>.neff.origin` says where a NEFF came from,
     and a hit needs an origin that the verifier accepts for `namespace`: see trust/origin.py. In a tier that is only
     read, which somebody else filled, it needs a signature. `<k>.neff.json` is the entry's manifest,
-    with all that publishing it later takes; a NEFF is as good without.
+    with all that publishing it later takes; a NEFF is as good without. `<k>.neff.outputs` holds the other files of a
+    compile that has any; one that is damaged makes the NEFF a miss.
 
     Nothing here raises: a local tier that cannot be read misses, one that cannot be written is passed over.
     """
@@ -111,7 +114,16 @@ class LocalTier:
             return None
         if self._limit is not None:
             self._limit.touch(self.root / f"{path}.sha256")
-        return LocalHit(neff, float(match["seconds"]))
+        try:
+            packed = self._files.read(path + ".outputs", _LIMIT)
+            outputs = unpack_outputs(packed) if packed is not None else {}
+        except StoreError as error:
+            self._complain(error)
+            return None
+        except ValueError as problem:
+            self._quarantine(path, f"its other outputs are damaged: {problem}")
+            return None
+        return LocalHit(neff, float(match["seconds"]), outputs=outputs)
 
     def put(
         self,
@@ -121,6 +133,7 @@ class LocalTier:
         *,
         manifest: Manifest | None = None,
         made: Manifest | None = None,
+        outputs: Mapping[str, bytes] | None = None,
     ) -> bool:
         """Keeps a NEFF for this host; False if it could not be kept.
 
@@ -134,6 +147,8 @@ class LocalTier:
                 from cache_server.trust.origin import origin_note
 
                 self._files.write(path + ".origin", origin_note(neff, manifest))
+            if outputs:
+                self._files.write(path + ".outputs", pack_outputs(outputs))
             for name, content in files_of(parts, neff, compile_seconds, made or manifest):
                 self._files.write(name, content)
         except StoreError as error:
@@ -199,6 +214,7 @@ class LocalTier:
             self._files.move(path, target)
             self._files.unlink(path + ".sha256")
             self._files.unlink(path + ".json")
+            self._files.unlink(path + ".outputs")
         except StoreError as error:
             self._complain(error)
 

@@ -121,7 +121,7 @@ class LocalLimit:
                 # The NEFF first: a digest file without one is a miss, and so is the reverse.
                 each.neff.unlink()
                 freed += each.size
-                for suffix in ("sha256", "origin", "json"):
+                for suffix in ("sha256", "origin", "json", "outputs"):
                     each.neff.with_name(f"{each.neff.name}.{suffix}").unlink(missing_ok=True)
         log.info("removed %d bytes that were used least recently from the local tier at %s", freed, self._root)
         return freed

@@ -45,11 +45,15 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A compiler error worth remembering until `expires_at` (seconds since 1970)."""
+    """A compiler error worth remembering until `expires_at` (seconds since 1970).
+
+    `exit_code` is the status of the compiler's process, where there was one.
+    """
 
     kind: FailureKind
     text: str
     expires_at: float
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,8 @@ class Manifest:
                 "text": self.failure.text[-_TEXT_LIMIT:],
                 "expires_at": float(self.failure.expires_at),
             }
+            if self.failure.exit_code is not None:
+                value["failure"]["exit_code"] = self.failure.exit_code
         if self.signature:
             value["signature"] = {
                 "key_id": self.signature.key_id,
@@ -199,4 +205,5 @@ def _failure(fields: Fields) -> Failure:
         kind=FailureKind(fields.text("kind", limit=40)),
         text=fields.text("text", limit=_TEXT_LIMIT),
         expires_at=fields.number("expires_at", low=0, high=_SECONDS_LIMIT),
+        exit_code=fields.integer("exit_code", low=-255, high=255) if "exit_code" in fields.raw() else None,
     )

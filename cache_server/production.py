@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from cache_server.failures import remember
 from cache_server.keys import KeyParts
 from cache_server.leases import Heartbeat, HeldLease
 from cache_server.manifest import NEFF_FILE, Blob, Failure, Manifest, Producer
+from cache_server.outputs import Built, file_name
 from cache_server.resilience.effort import effort_of
 from cache_server.result import CacheResult, Outcome, Phase
 from cache_server.slots import compile_slot
@@ -36,7 +37,7 @@ class Production:
     Every way returns the NEFF, whatever becomes of the store meanwhile, and raises only what the compile raises.
     """
 
-    def __init__(self, cache: NeffCache, parts: KeyParts, compile_: Callable[[], bytes], label: str) -> None:
+    def __init__(self, cache: NeffCache, parts: KeyParts, compile_: Callable[[], bytes | Built], label: str) -> None:
         self._cache = cache
         self._parts = parts
         self._compile = compile_
@@ -54,7 +55,7 @@ class Production:
                 self._enter(Phase.ACQUIRED, lease)
                 self._enter(Phase.COMPILING, lease)
                 try:
-                    neff = self._compile_now(lease)
+                    built = self._compile_now(lease)
                 except CompileFailure as failure:
                     reason = f"{failure.kind.value}: {failure.message}"
                     with self._last_effort():
@@ -62,7 +63,7 @@ class Production:
                     raise
                 try:
                     with self._last_effort():
-                        manifest = self._publish(store, lease, neff)
+                        manifest = self._publish(store, lease, built)
                 except LeaseLostError as error:
                     reason = error.message
                     self._cache.stats.add(fenced=1)
@@ -75,47 +76,48 @@ class Production:
             if manifest is None:
                 self._release(lease, reason)
         if manifest is None:
-            return self._kept(neff, Outcome.COMPILED_UNCACHED, epoch=lease.epoch, reason=reason)
+            return self._kept(built, Outcome.COMPILED_UNCACHED, epoch=lease.epoch, reason=reason)
         if not lease.lists:
             self._list(store, manifest)
         self._enter(Phase.LISTED)
-        return self._kept(neff, Outcome.COMPILED, epoch=lease.epoch, manifest=manifest)
+        return self._kept(built, Outcome.COMPILED, epoch=lease.epoch, manifest=manifest)
 
     def without_lease(self, store: SharedStore, epoch: int) -> CacheResult:
         """For a store that does not exclude: others may compile the same graph, and the first result stays."""
         self._cache.stats.add(misses=1)
-        neff = self._compile_now()
+        built = self._compile_now()
         try:
             with self._last_effort():
-                manifest = store.signed(self._manifest(epoch, neff=store.put_blob(neff)))
+                manifest = store.signed(self._manifest(epoch, files=_stored(store, built)))
                 if store.put_manifest(manifest) is Put.OTHER:
                     self._cache.stats.add(nondeterministic=1)
         except StoreError as error:
             self._cache.complain(error)
-            return self._kept(neff, Outcome.COMPILED_UNCACHED, reason=error.message)
-        return self._kept(neff, Outcome.COMPILED, epoch=epoch, manifest=manifest)
+            return self._kept(built, Outcome.COMPILED_UNCACHED, reason=error.message)
+        return self._kept(built, Outcome.COMPILED, epoch=epoch, manifest=manifest)
 
     def for_this_host(self, reason: str = "") -> CacheResult:
         """Compiles and keeps the NEFF in the local tier; `reason`: why the shared one was passed over, if it was."""
         outcome = Outcome.COMPILED_UNCACHED if reason else Outcome.COMPILED
         return self._kept(self._compile_now(), outcome, reason=reason)
 
-    def _compile_now(self, lease: HeldLease | None = None) -> bytes:
+    def _compile_now(self, lease: HeldLease | None = None) -> Built:
         with compile_slot(self._cache, self._parts, self._label, lease):
             self._cache.stats.add(compiles=1)
             self._started_at = time.time()
             begun = time.monotonic()
             try:
-                return self._compile()
+                made = self._compile()
+                return made if isinstance(made, Built) else Built(made)
             finally:
                 self._seconds = time.monotonic() - begun
                 self._cache.stats.add(seconds_compiling=self._seconds)
 
-    def _publish(self, store: SharedStore, lease: HeldLease, neff: bytes) -> Manifest:
+    def _publish(self, store: SharedStore, lease: HeldLease, built: Built) -> Manifest:
         self._enter(Phase.STORING, lease)
-        blob = store.put_blob(neff)
+        files = _stored(store, built)
         self._enter(Phase.PUBLISHING, lease)
-        manifest = store.signed(self._manifest(lease.epoch, neff=blob))
+        manifest = store.signed(self._manifest(lease.epoch, files=files))
         lease.publish(manifest)
         self._enter(Phase.PUBLISHED, lease)
         return manifest
@@ -143,11 +145,13 @@ class Production:
         except StoreError as error:
             self._cache.complain(error)
 
-    def _manifest(self, epoch: int, *, neff: Blob | None = None, failure: Failure | None = None) -> Manifest:
+    def _manifest(
+        self, epoch: int, *, files: dict[str, Blob] | None = None, failure: Failure | None = None
+    ) -> Manifest:
         owner = self._cache.owner
         return Manifest(
             parts=self._parts,
-            files={} if neff is None else {NEFF_FILE: neff},
+            files=files or {},
             epoch=epoch,
             producer=Producer(
                 host=owner.host,
@@ -163,13 +167,21 @@ class Production:
         )
 
     def _kept(
-        self, neff: bytes, outcome: Outcome, *, epoch: int = 0, reason: str = "", manifest: Manifest | None = None
+        self, built: Built, outcome: Outcome, *, epoch: int = 0, reason: str = "", manifest: Manifest | None = None
     ) -> CacheResult:
         """Keeps the NEFF on this host, with a manifest for `cache push` if it was not published."""
-        made = manifest or self._manifest(0, neff=Blob(hashlib.sha256(neff).hexdigest(), len(neff)))
-        self._cache.local.put(self._parts, neff, self._seconds, made=made)
+        made = manifest or self._manifest(0, files={name: _blob(data) for name, data in _contents(built)})
+        self._cache.local.put(self._parts, built.neff, self._seconds, made=made, outputs=built.outputs)
         self._enter(Phase.KEPT)
-        return CacheResult(neff, self._parts.key, outcome, compile_seconds=self._seconds, epoch=epoch, reason=reason)
+        return CacheResult(
+            built.neff,
+            self._parts.key,
+            outcome,
+            compile_seconds=self._seconds,
+            epoch=epoch,
+            reason=reason,
+            outputs=built.outputs,
+        )
 
     def _last_effort(self) -> AbstractContextManager[object]:
         """For what a finished compile leaves behind: worth insisting on, and still bounded in time."""
@@ -189,3 +201,17 @@ class Production:
             lease.phase = phase.value
         if self._cache.on_phase is not None:
             self._cache.on_phase(phase)
+
+
+def _contents(built: Built) -> Iterator[tuple[str, bytes]]:
+    yield NEFF_FILE, built.neff
+    for name, data in built.outputs.items():
+        yield file_name(name), data
+
+
+def _stored(store: SharedStore, built: Built) -> dict[str, Blob]:
+    return {name: store.put_blob(data) for name, data in _contents(built)}
+
+
+def _blob(data: bytes) -> Blob:
+    return Blob(hashlib.sha256(data).hexdigest(), len(data))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -32,7 +33,8 @@ class CacheResult:
     """A NEFF and how it was come by. Times are seconds.
 
     `waited_for` names the owner that was waited for, `saved_seconds` the compile that was not repeated, `epoch` the
-    lease's under which the entry was made (0: none), `took_over` that a dead owner's work was done again here.
+    lease's under which the entry was made (0: none), `took_over` that a dead owner's work was done again here,
+    `outputs` the other files of the compile, where it was one that has any.
     """
 
     neff: bytes
@@ -45,6 +47,7 @@ class CacheResult:
     epoch: int = 0
     took_over: bool = False
     reason: str = ""
+    outputs: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

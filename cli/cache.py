@@ -41,6 +41,8 @@ COMMANDS = {
     "import": LazyCommand("cli.cache_transfer:import_command", "Take in bundles, stores and the vendor's caches."),
     "prefetch": LazyCommand("cli.cache_transfer:prefetch_command", "Fetch a job's NEFFs before it starts."),
     "push": LazyCommand("cli.cache_transfer:push_command", "Publish what this host alone has."),
+    "doctor": LazyCommand("cli.cache_doctor:doctor_command", "Find what is wrong with the vendor's caches."),
+    "sync": LazyCommand("cli.cache_sync:sync_command", "Fill and upload TorchNeuron's own cache directory."),
     "jobs": LazyCommand("cli.cache_jobs:jobs", "Look into what jobs asked for."),
 }
 

@@ -28,7 +28,7 @@ _JOB = re.compile(
     rf"jobs/{_NAMESPACE}/(?P<job>[A-Za-z0-9][A-Za-z0-9._-]{{0,127}})/(?P<part>[A-Za-z0-9][\w.-]{{0,199}})\.json"
 )
 _TORCH = re.compile(
-    r"(?:.*/)?(?P<a>[0-9a-f]{2})/(?P<b>[0-9a-f]{2})/(?P<k>[0-9a-f]{32})\.neff(?P<ending>\.json|\.sha256|\.origin)?"
+    r"(?:.*/)?(?P<a>[0-9a-f]{2})/(?P<b>[0-9a-f]{2})/(?P<k>[0-9a-f]{32})\.neff(?P<ending>\.json|\.sha256|\.origin|\.outputs)?"
 )
 _MODULE = re.compile(
     r"(?:.*/)?(?P<home>neuronxcc-(?P<version>[\w.+-]{1,100}))/(?P<module>MODULE_[\w.+-]{1,200})/(?P<file>[\w.+-]{1,100})"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from cache_server.errors import StoreError
 from cache_server.local import LocalTier
 from cache_server.manifest import NEFF_FILE, Manifest
+from cache_server.outputs import fetch_outputs
 from cache_server.tier import SharedStore
 from cache_server.transfer.crew import in_parallel
 from cache_server.transfer.report import Fate, Item, Report
@@ -45,11 +46,13 @@ def prefetch(
         item = _moved(manifest, keys, local)
         try:
             neff = store.read_blob(manifest.files[NEFF_FILE])
+            outputs = fetch_outputs(store, manifest)
         except StoreError as error:
             return _failed(item, error.message)
-        if neff is None:
+        if neff is None or outputs is None:
             return _failed(item, "its NEFF is missing or damaged in the store")
-        if not local.put(manifest.parts, neff, manifest.producer.compile_seconds, manifest=manifest):
+        seconds = manifest.producer.compile_seconds
+        if not local.put(manifest.parts, neff, seconds, manifest=manifest, outputs=outputs):
             return _failed(item, f"it could not be written below {local.root}")
         advanced(item.size)
         return item

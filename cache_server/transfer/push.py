@@ -8,6 +8,7 @@ from dataclasses import replace
 from cache_server.errors import StoreError
 from cache_server.local import LocalTier
 from cache_server.manifest import NEFF_FILE, Blob, Manifest
+from cache_server.outputs import file_name, is_output
 from cache_server.tier import SharedStore
 from cache_server.transfer.crew import in_parallel
 from cache_server.transfer.publish import publish, put_whole
@@ -40,10 +41,14 @@ def push(
     def upload(manifest: Manifest) -> Item:
         def put(blob: Blob) -> str:
             hit = local.get(manifest.parts)
-            return put_whole(store, blob, None if hit is None else hit.neff)
+            if hit is None:
+                return put_whole(store, blob, None)
+            named = {file_name(name): data for name, data in hit.outputs.items()} | {NEFF_FILE: hit.neff}
+            return put_whole(store, blob, next((named.get(name) for name in files if files[name] == blob), None))
 
+        files = {name: blob for name, blob in manifest.files.items() if name == NEFF_FILE or is_output(name)}
         # A signature is bound to the namespace that it was made for, an epoch to a lease. This is a new publication.
-        fresh = replace(manifest, epoch=0, signature=None, files={NEFF_FILE: manifest.files[NEFF_FILE]})
+        fresh = replace(manifest, epoch=0, signature=None, files=files)
         name = manifest.label or manifest.key
         try:
             item = publish(store, fresh, put, known=known.get(manifest.key), name=name)
