@@ -16,7 +16,7 @@ from cache_server.service.settings import ServiceSettings
 from cache_server.settings import CacheSettings
 from neuron_runtime.config import layers
 from neuron_runtime.config.layers import load_layers, settings_environment
-from neuron_runtime.config.registry import DEFAULTS, NOT_FROM_A_PROJECT, SECRET, file_key
+from neuron_runtime.config.registry import DEFAULTS, FROM_THE_ENVIRONMENT_ONLY, NOT_FROM_A_PROJECT, SECRET, file_key
 from neuron_runtime.daemon.settings import DaemonSettings
 from neuron_runtime.errors import NeuronEnvError
 from neuron_runtime.protocol.paths import runtime_paths
@@ -205,7 +205,7 @@ def test_the_registry_is_the_settings_page() -> None:
         if found := re.match(r"\| (`NEURON_ENV_[^|]+) \| ([^|]*) \|", line):
             default = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", found[2]).replace("`", "").strip()
             rows |= dict.fromkeys(re.findall(r"`([A-Z0-9_]+)`", found[1]), default)
-    del rows["NEURON_ENV_CONFIG"]
+    rows = {name: default for name, default in rows.items() if name not in FROM_THE_ENVIRONMENT_ONLY}
     described = {"NEURON_ENV_COLOR", "NEURON_ENV_DEBUG", "NEURON_ENV_NO_PROGRESS"}
     assert rows == {name: default for name, default in DEFAULTS.items() if name not in described}
     assert DEFAULTS.keys() >= SECRET | NOT_FROM_A_PROJECT

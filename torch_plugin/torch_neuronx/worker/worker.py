@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from neuron_runtime.compiler.errors import CompileFailure, FailureKind
 from neuron_runtime.compiler.warm_worker import WarmWorker
+from neuron_runtime.config.layers import settings_environment
 from neuron_runtime.errors import NeuronEnvError
 
 _DEFAULT_SECONDS = 120.0
@@ -61,7 +61,7 @@ class LoweringWorker:
 
 
 def _timeout() -> float:
-    text = os.environ.get("NEURON_ENV_LOWERING_TIMEOUT", "").strip()
+    text = settings_environment().get("NEURON_ENV_LOWERING_TIMEOUT", "").strip()
     try:
         seconds = float(text or _DEFAULT_SECONDS)
     except ValueError:
