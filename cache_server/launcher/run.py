@@ -21,6 +21,7 @@ from cache_server.launcher.warning import say
 from cache_server.local import LocalTier
 from cache_server.settings import CacheSettings
 from neuron_runtime.compiler.errors import CompileFailure
+from neuron_runtime.config.layers import settings_environment
 
 if TYPE_CHECKING:
     from cache_server.outputs import Built
@@ -69,7 +70,7 @@ class Command:
 
     def run(self) -> int:
         """The exit status. Raises what `main` knows how to end with."""
-        environ = dict(os.environ)
+        environ = dict(settings_environment())
         # That directory is TorchNeuron's, whose users share it by its own rules; it keeps there what it gets from here.
         environ.pop("TORCH_NEURONX_NEFF_CACHE_DIR", None)
         if environ.get("TORCH_NEURONX_DISABLE_NEFF_CACHE", "").lower() in ("1", "true", "yes"):
