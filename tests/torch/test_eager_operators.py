@@ -204,3 +204,18 @@ def test_recurrent_networks_forward_and_backward(tracked: Any, kind: str) -> Non
     for expected, parameter in zip(host.parameters(), device.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad.cpu(), expected.grad, rtol=1e-4, atol=1e-5)
     assert tracked.get_fallback_ops() == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sums_of_16_bit_numbers_are_kept_in_32_bits(dtype: Any) -> None:
+    ones = torch.ones(100_000, dtype=dtype, device="neuron")
+    assert ones.mean().item() == 1
+    assert ones.sum(dtype=torch.float32).item() == 100_000
+    assert ones[:5000].cumsum(0)[-1].item() == torch.tensor(5000.0).to(dtype).item()
+
+
+def test_zeros_that_take_no_memory_are_real_where_they_are_read() -> None:
+    signs = torch.tensor([1.0, -2.0], device="neuron", requires_grad=True)
+    torch.sgn(signs).sum().backward()
+    assert signs.grad.tolist() == [0, 0]
+    assert (torch._efficientzerotensor((2,), device="neuron") + 1).tolist() == [1, 1]

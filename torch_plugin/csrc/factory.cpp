@@ -55,6 +55,19 @@ Tensor empty(
   return empty_on_device(size, at::contiguous_strides(size), dtype_of(dtype), index_of(device));
 }
 
+// Zeros that take no memory; PyTorch makes real ones of them where an operator reads them.
+Tensor zero_tensor(
+    at::IntArrayRef size,
+    std::optional<at::ScalarType> dtype,
+    std::optional<at::Layout>,
+    std::optional<at::Device> device,
+    std::optional<bool>) {
+  at::native::ZeroTensorAllocator allocator(at::Device(kNeuron, static_cast<c10::DeviceIndex>(index_of(device))));
+  const at::DispatchKeySet keys =
+      at::DispatchKeySet(c10::DispatchKey::PrivateUse1) | at::DispatchKeySet(c10::DispatchKey::ZeroTensor);
+  return at::detail::empty_generic(size, &allocator, keys, dtype_of(dtype), std::nullopt);
+}
+
 Tensor empty_strided(
     at::IntArrayRef size,
     at::IntArrayRef stride,
@@ -183,6 +196,7 @@ int64_t choose_attention(
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty));
   m.impl("empty_strided", TORCH_FN(empty_strided));
+  m.impl("_efficientzerotensor", TORCH_FN(zero_tensor));
   m.impl("as_strided", TORCH_FN(as_strided));
   m.impl("as_strided_", TORCH_FN(as_strided_));
   m.impl("view", TORCH_FN(at::native::view));

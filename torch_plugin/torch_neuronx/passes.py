@@ -116,6 +116,26 @@ def _wrapped(graph: torch.fx.Graph, index: Any, size: int) -> Any:
     return _call(graph, aten.where.self, negative, _call(graph, aten.add.Scalar, index, size), index)
 
 
+def accumulate_in_float32(module: torch.fx.GraphModule) -> None:
+    """Sums of 16-bit numbers are kept in 32 bits until their end, as on other devices: 65504 is float16's largest."""
+    import torch
+
+    aten = torch.ops.aten
+    sums = (aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.cumsum.default)
+    products = (aten.prod.default, aten.prod.dim_int)
+    for target in (*sums, *products):
+        for node in module.graph.find_nodes(op="call_function", target=target):
+            given, *rest = node.args
+            if given.meta["val"].dtype not in (torch.float16, torch.bfloat16):
+                continue
+            asked = node.kwargs.get("dtype") or node.meta["val"].dtype
+            kwargs = {name: value for name, value in node.kwargs.items() if name != "dtype"}
+            with module.graph.inserting_before(node):
+                wide = _call(module.graph, aten._to_copy.default, given, dtype=torch.float32)
+                whole = _call(module.graph, target, wide, *rest, **kwargs)
+            _replace(node, aten._to_copy.default, whole, dtype=asked)
+
+
 def hide_constants(module: torch.fx.GraphModule) -> list[torch.Tensor]:
     """Turn constant tensors into placeholders after the real ones, and give their values in that order.
 
@@ -212,4 +232,5 @@ PASSES: tuple[Pass, ...] = (
     fill_empty_results,
     select_instead_of_masked_put,
     wrap_negative_indices,
+    accumulate_in_float32,
 )

@@ -17,7 +17,7 @@ from torch_neuronx.operator_table.compare import beyond_32_bits, differ, differe
 from torch_neuronx.operator_table.samples import database, leaves, mapped, moved, samples, sparse
 from torch_neuronx.tracking import clear_op_tracking, get_executed_ops, get_fallback_ops
 
-_ANY_PLACE = ("argsort", "kthvalue", "median", "mode", "nanmedian", "sort", "topk")
+_ANY_PLACE = ("argsort", "kthvalue", "median", "mode", "msort", "nanmedian", "sort", "topk")
 _BY_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 
 
