@@ -13,6 +13,7 @@ import torch.fx
 from torch_neuronx.dynamo.compiler import GraphCompiler
 from torch_neuronx.dynamo.errors import NEFFCompilationError
 from torch_neuronx.dynamo.foreach import foreach_decompositions
+from torch_neuronx.dynamo.metrics import note_fallback
 from torch_neuronx.dynamo.options import BackendOptions, warn_of_mode
 from torch_neuronx.dynamo.partition import partition
 from torch_neuronx.dynamo.randomness import random_decompositions
@@ -52,6 +53,7 @@ def neuron_backend(
         if not chosen.fallback:
             raise
         log.warning("a graph of `%s` runs operator by operator: %s", chosen.model_name, error)
+        note_fallback(chosen.model_name, "operator by operator", str(error))
         return module.forward
     if len(kept) == len(example_inputs):
         return compiled  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ from torch_neuronx.dynamo.cut import cut
 from torch_neuronx.dynamo.errors import NEFFCompilationError, NEFFExecutionError
 from torch_neuronx.dynamo.executable import Executable
 from torch_neuronx.dynamo.layouts import lay_out
-from torch_neuronx.dynamo.metrics import NeuronCompilationMetrics, note
+from torch_neuronx.dynamo.metrics import NeuronCompilationMetrics, note, note_fallback
 from torch_neuronx.dynamo.model import load
 from torch_neuronx.dynamo.narrowing import narrow
 from torch_neuronx.dynamo.onhost import OnHost
@@ -56,6 +56,7 @@ class GraphCompiler:
             if direction != "backward" or not self._options.fallback:
                 raise
             log.warning("the backward graph of `%s` runs on the host: %s", self._options.model_name, error)
+            note_fallback(self._options.model_name, "backward on the host", str(error))
             return OnHost(module)
 
     def _compiled(self, module: torch.fx.GraphModule, number: int, direction: str) -> Callable[[list[Any]], Any]:

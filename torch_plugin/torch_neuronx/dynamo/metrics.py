@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -21,10 +22,23 @@ class NeuronCompilationMetrics:
 
 
 _noted: list[NeuronCompilationMetrics] = []
+_observers: list[tuple[Callable[[NeuronCompilationMetrics], None], Callable[[str, str, str], None]]] = []
+
+
+def observe(graph: Callable[[NeuronCompilationMetrics], None], fallback: Callable[[str, str, str], None]) -> None:
+    """Calls `graph` for each one compiled, and `fallback(model, where it runs instead, reason)`."""
+    _observers.append((graph, fallback))
 
 
 def note(metrics: NeuronCompilationMetrics) -> None:
     _noted.append(metrics)
+    for graph, _ in _observers:
+        graph(metrics)
+
+
+def note_fallback(model: str, where: str, reason: str) -> None:
+    for _, fallback in _observers:
+        fallback(model, where, reason)
 
 
 def get_dynamo_metrics() -> list[NeuronCompilationMetrics]:
