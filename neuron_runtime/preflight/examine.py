@@ -33,7 +33,7 @@ def examine(path: str, content: bytes, ignored: Collection[str] = ()) -> Examine
         finding = Finding(SYNTAX, path, line, column, line, column, what, None, SYNTAX.level)
         return Examined(path, None, () if SYNTAX.id in ignored else (finding,))
     findings = {
-        (it.line, it.column, it.rule.id): it
+        (it.line, it.column, it.end_line, it.end_column, it.rule.id): it
         for check in CHECKS
         for it in check(source)
         if it.rule.id not in ignored and not source.silenced(it.line, it.rule.id)

@@ -75,6 +75,11 @@ class Source:
             return False
         return _GUARDS.search(ast.unparse(test)) is not None
 
+    def only_named(self, node: ast.AST) -> bool:
+        """Whether `node` is compared with, or stands in a list of what a program knows, and nothing is made of it."""
+        above = self.parents.get(node)
+        return isinstance(above, ast.Compare | ast.Tuple | ast.List | ast.Set | ast.Dict)
+
     def silenced(self, line: int, rule: str) -> bool:
         """Whether a comment on the line, `# preflight: ignore` or `# preflight: ignore[rule]`, says to pass over."""
         found = _SILENCE.search(self.lines[line - 1]) if 0 < line <= len(self.lines) else None

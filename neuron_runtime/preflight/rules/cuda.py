@@ -85,6 +85,8 @@ def _name(source: Source, node: ast.Attribute | ast.Name) -> Iterator[Finding]:
     if name is None:
         return
     if name.startswith(HARMLESS):
+        if not isinstance(node.ctx, ast.Store) and not isinstance(above, ast.Call):
+            return
         yield found(source, node, SETTING, f"`{name}`", "nothing need be done")
     elif name in ("torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"):
         yield found(source, node, AMP, f"`{name}`", 'write `torch.autocast("neuron", dtype=torch.bfloat16)`',

@@ -32,6 +32,8 @@ def check(source: Source) -> Iterator[Finding]:
     for node in source.nodes:
         if isinstance(node, ast.Attribute | ast.Name) and not isinstance(source.parents.get(node), ast.Attribute):
             name = source.name(node) or ""
+            if source.only_named(node):
+                continue
             if name in ("torch.float64", "torch.double", "torch.DoubleTensor") and not _on_cpu(source, node):
                 yield found(source, node, FLOAT64, f"`{name}`", "use float32, or compute that part on the CPU")
             elif re.fullmatch(r"torch\.float8_\w+", name) or name.startswith(_FP8_MODULES):

@@ -34,6 +34,8 @@ def check(source: Source) -> Iterator[Finding]:
     for node in source.nodes:
         if isinstance(node, ast.Attribute | ast.Name) and not isinstance(source.parents.get(node), ast.Attribute):
             name = source.name(node) or ""
+            if source.only_named(node) or _asks_for_contiguous(source, node):
+                continue
             if name in ("torch.channels_last", "torch.channels_last_3d"):
                 yield found(source, node, CHANNELS_LAST, f"`{name}`", "leave the memory format as it is")
             elif _SPARSE_NAME.fullmatch(name):
@@ -48,3 +50,10 @@ def check(source: Source) -> Iterator[Finding]:
         last = (called or "").rpartition(".")[2]
         if last in ("Embedding", "EmbeddingBag") and literal(argument(call, "sparse")) is True:
             yield found(source, call, SPARSE, f"`{last}(sparse=True)`", "leave out `sparse=True`")
+
+
+def _asks_for_contiguous(source: Source, node: ast.AST) -> bool:
+    return any(
+        isinstance(above, ast.Call) and isinstance(above.func, ast.Attribute) and above.func.attr == "is_contiguous"
+        for above, _ in source.ancestors(node)
+    )
