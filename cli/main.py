@@ -24,6 +24,7 @@ COMMANDS = {
     "neff": LazyCommand("cli.neff:neff", "Look into NEFF files, unpack and verify them."),
     "pins": LazyCommand("cli.pins:pins", "Keep the versions of the Neuron SDK together."),
     "recompiles": LazyCommand("cli.recompiles:recompiles", "Run a script and say what was compiled and why."),
+    "preflight": LazyCommand("cli.preflight:preflight", "Find in sources what a Neuron device does not do."),
     "run": LazyCommand("cli.run:run_command", "Run a PyTorch module on the simulated device."),
     "runtime": LazyCommand("cli.runtime:runtime", "Start, stop and watch the simulated runtime."),
 }

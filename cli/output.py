@@ -79,6 +79,12 @@ class Output:
 
         self._write(sys.stdout, json.dumps(value, ensure_ascii=True, separators=(",", ":")))
 
+    def verbatim(self, text: str) -> None:
+        """Text for a program, such as a diff for `patch`: not a byte of it may change."""
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+
     def check(self, ok: bool, text: str) -> None:
         """A line for one check, its outcome told by mark as well as by colour."""
         mark = self._encodable("✓" if ok else "✗", sys.stdout)

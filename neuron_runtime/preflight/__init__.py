@@ -1,0 +1,1 @@
+"""Reads Python sources for what a Neuron device does not do, without importing them."""
