@@ -28,7 +28,6 @@ DEFAULTS: dict[str, str] = {
     "NEURON_ENV_CACHE_S3_TIMEOUT": "5",
     "NEURON_ENV_JOB": "none",
     "NEURON_ENV_LOWERING_TIMEOUT": "120",
-    "NEURON_ENV_RECOMPILES_DIR": "none",
     "NEURON_ENV_COMPILE_SLOTS": "auto",
     "NEURON_ENV_COMPILE_MEMORY": "8GiB",
     "NEURON_ENV_CACHE_MODE": "read-write, or overlay where a base is set",
@@ -77,7 +76,7 @@ DEFAULTS: dict[str, str] = {
     "NEURON_ENV_NO_PROGRESS": "none",
 }
 
-# Where the files are, and what a shell script reads, which knows of none.
+# Where the files are, what a shell script reads, which knows of none, and what one of our programs tells another.
 FROM_THE_ENVIRONMENT_ONLY = frozenset(
     {"NEURON_ENV_RECOMPILES_DIR", "NEURON_ENV_CONFIG", "NEURON_ENV_LAUNCHER", "NEURON_ENV_LAUNCHER_RAN"}
 )
