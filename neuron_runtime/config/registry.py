@@ -28,7 +28,6 @@ DEFAULTS: dict[str, str] = {
     "NEURON_ENV_CACHE_S3_TIMEOUT": "5",
     "NEURON_ENV_JOB": "none",
     "NEURON_ENV_LOWERING_TIMEOUT": "120",
-    "NEURON_ENV_RECOMPILES_DIR": "none",
     "NEURON_ENV_COMPILE_SLOTS": "auto",
     "NEURON_ENV_COMPILE_MEMORY": "8GiB",
     "NEURON_ENV_CACHE_MODE": "read-write, or overlay where a base is set",
