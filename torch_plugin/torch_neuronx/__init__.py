@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch_neuronx.factory import Example, build_example, load_factory
     from torch_neuronx.lowering import Lowered, lower, lower_graph
     from torch_neuronx.program import Program
+    from torch_neuronx.tracing import trace
     from torch_neuronx.tracking import clear_op_tracking, get_executed_ops, get_fallback_ops
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "load_factory",
     "lower",
     "lower_graph",
+    "trace",
 ]
 
 _HOMES = {
@@ -48,6 +50,7 @@ _HOMES = {
     "factory": ["Example", "build_example", "load_factory"],
     "lowering": ["Lowered", "lower", "lower_graph"],
     "program": ["Program"],
+    "tracing": ["trace"],
     "tracking": ["clear_op_tracking", "get_executed_ops", "get_fallback_ops"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -25,7 +25,11 @@ def read_events(directory: Path) -> list[dict[str, Any]]:
 
 def report(command: Sequence[str], exit_status: int, events: Iterable[Mapping[str, Any]]) -> Document:
     """Every function that Dynamo traced, each recompile with the guards that failed, breaks, graphs, fallbacks."""
-    frames, recompiles, breaks, graphs, fallbacks = [], [], [], [], []
+    frames: list[Document] = []
+    recompiles: list[Document] = []
+    breaks: list[Document] = []
+    graphs: list[Document] = []
+    fallbacks: list[Document] = []
     device: dict[str, int] = {}
     host: dict[str, int] = {}
     pids = set()
@@ -81,7 +85,7 @@ def tables(document: Document) -> Iterator[Table]:
         (
             "Operators on the host",
             ("operator", "times"),
-            sorted(document["host_operators"].items(), key=lambda item: -item[1]),
+            sorted(document["host_operators"].items(), key=lambda item: -int(item[1])),
         ),
         (
             "Functions traced",
