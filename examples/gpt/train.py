@@ -75,11 +75,23 @@ def batches(text: torch.Tensor, batch: int, context: int, seed: int) -> Iterator
 
 
 def train(
-    device: str, steps: int, *, layers: int = 2, batch: int = 8, context: int = 64, seed: int = 0
+    device: str,
+    steps: int,
+    *,
+    layers: int = 2,
+    batch: int = 8,
+    context: int = 64,
+    seed: int = 0,
+    backend: str | None = None,
 ) -> Iterator[torch.Tensor]:
-    """The loss of each step, as a tensor on the device: reading it is what waits for the step."""
+    """The loss of each step, as a tensor on the device: reading it is what waits for the step.
+
+    With a `backend` of torch.compile the model is compiled by it, as one graph.
+    """
     torch.manual_seed(seed)
     model = GPT(layers=layers, context=context).to(device)
+    if backend is not None:
+        model.compile(backend=backend, fullgraph=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.1, total_iters=20)
     for (text, following), _ in zip(batches(corpus(), batch, context, seed), range(steps), strict=False):
@@ -97,10 +109,12 @@ def main() -> None:
     parser.add_argument("--device", default="neuron")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--backend", help="compile the model: neuron, or inductor on the CPU")
     parser.add_argument("--every", type=int, default=10, help="print the loss of every so many steps")
     options = parser.parse_args()
     began = time.perf_counter()
-    for step, loss in enumerate(train(options.device, options.steps, layers=options.layers), start=1):
+    losses = train(options.device, options.steps, layers=options.layers, backend=options.backend)
+    for step, loss in enumerate(losses, start=1):
         if step == 1 or step % options.every == 0 or step == options.steps:
             print(f"step {step:4}   loss {loss.item():.4f}   {time.perf_counter() - began:7.1f} s", flush=True)
 

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import copy
-import importlib
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from example_kit import load_example
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Any:
     """`example("gpt", "train")` imports examples/gpt/train.py, whose neighbours it finds as when it is run."""
 
-    def load(folder: str, name: str) -> ModuleType:
-        monkeypatch.syspath_prepend(str(EXAMPLES / folder))
-        monkeypatch.delitem(sys.modules, name, raising=False)
-        return importlib.import_module(name)
-
-    return load
+    return lambda folder, name: load_example(folder, name, monkeypatch)
 
 
 def test_a_gpt_learns_as_on_the_cpu(tracked: Any, example: Any) -> None:
