@@ -13,6 +13,7 @@ from pathlib import Path
 NAMES = (
     "execution",
     "eager",
+    "compile",
     "torch_peers",
     "first_step",
     "cache",
