@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from cache_server.doctor.finding import Finding
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
-_TORCH, _LOCKS, _LEGACY = "/tmp/neff_cache", "/tmp/local_cache", "/var/tmp/neuron-compile-cache"  # noqa: S108 - theirs
 _MARKS = {"error": "✗", "warning": "!", "note": "·"}
 
 
@@ -57,6 +55,7 @@ def doctor_command(
     there. Exit 1 if there are errors that are not mended.
     """
     from cache_server.doctor.finding import Weight, mend_all
+    from cache_server.doctor.rounds import vendor_caches
 
     if clear_all and not fix:
         raise click.UsageError("`--clear-compiler-errors` needs `--fix`")
@@ -65,7 +64,7 @@ def doctor_command(
     lnc = lnc or (int(setting) if setting in ("1", "2") else None)
     looked, findings = [], []
     try:
-        for place, found in _rounds(torch, legacy, target, lnc, deep, clear_all):
+        for place, found in vendor_caches(torch, legacy, target=target, lnc=lnc, deep=deep, clear_all=clear_all):
             looked.append(place)
             findings += found
     except OSError as error:
@@ -87,43 +86,6 @@ def doctor_command(
                 out.warning(why)
     left = [it for it in findings if it.weight is Weight.ERROR and id(it) not in whole]
     context.exit(1 if left else 0)
-
-
-def _rounds(
-    torch: Path | None, legacy: Path | None, target: str | None, lnc: int | None, deep: bool, clear_all: bool
-) -> Iterator[tuple[Path, list[Finding]]]:
-    from cache_server.doctor.legacy import examine_legacy
-    from cache_server.doctor.locks import examine_locks
-    from cache_server.doctor.neffs import examine
-    from cache_server.doctor.places import examine_disk, examine_mount, mount_of
-
-    root = _place(torch, "TORCH_NEURONX_NEFF_CACHE_DIR", _TORCH)
-    if root is not None:
-        found = [*examine_mount(root, mount_of(root), locks=False), *examine_disk(root)]
-        yield root, [*found, *examine(root, lnc=lnc, target=target, deep=deep)]
-    local = _place(None, "TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR", _LOCKS)
-    if local is not None:
-        yield local, [*examine_mount(local, mount_of(local), locks=True), *examine_locks(local / "locks")]
-    old = _place(legacy, "NEURON_COMPILE_CACHE_URL", _LEGACY)
-    if old is not None:
-        mount = mount_of(old)
-        found = [*examine_mount(old, mount, locks=True), *examine_disk(old)]
-        shared = mount is None or mount.is_shared
-        yield old, [*found, *examine_legacy(old, shared=shared, clear_all=clear_all)]
-
-
-def _place(given: Path | None, variable: str, default: str) -> Path | None:
-    """The directory that is meant; None for a default that is not there, or a bucket. Raises for one that was named."""
-    named = os.environ.get(variable, "")
-    if given is None and "://" in named and not named.startswith("file://"):
-        return None
-    place = given or Path(named.removeprefix("file://") or default)
-    if place.is_dir():
-        return place.absolute()
-    if given is not None or named:
-        source = "`--dir` or `--legacy-dir`" if given is not None else f"`{variable}`"
-        raise NeuronEnvError(f"{place} is not a directory", hint=f"it is what {source} names")
-    return None
 
 
 def _tell(findings: list[Finding], looked: list[Path]) -> None:

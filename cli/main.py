@@ -20,6 +20,7 @@ COMMANDS = {
     "compile": LazyCommand("cli.compile:compile_command", "Compile a PyTorch module into the cache."),
     "completion": LazyCommand("cli.completion:completion", "Print the script for a shell's completion."),
     "config": LazyCommand("cli.config:config", "Show which settings hold, and where from."),
+    "doctor": LazyCommand("cli.doctor:doctor", "Find what is wrong with this host, and what to type."),
     "launcher": LazyCommand("cli.launcher:launcher", "Put the cache in front of the real neuronx-cc."),
     "neff": LazyCommand("cli.neff:neff", "Look into NEFF files, unpack and verify them."),
     "pins": LazyCommand("cli.pins:pins", "Keep the versions of the Neuron SDK together."),

@@ -1,4 +1,7 @@
-"""What `collect` and `pins check` say about each machine, in full. After a wanted change: UPDATE_GOLDEN=1 pytest …"""
+"""What `collect`, `pins check` and `doctor` say about each machine, in full.
+
+After a wanted change: UPDATE_GOLDEN=1 pytest …
+"""
 
 from __future__ import annotations
 
@@ -58,6 +61,13 @@ def test_pins_check(situation: str, call: Callable[..., Result]) -> None:
     result = call(situation, "pins", "check")
     assert result.exit_code == (0 if situation in FITS else 1), result.output
     compare(GOLDEN / situation / "pins.txt", result.stdout)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_doctor(situation: str, call: Callable[..., Result]) -> None:
+    result = call(situation, "doctor")
+    assert result.exit_code == (1 if "✗" in result.stdout else 0), result.output
+    compare(GOLDEN / situation / "doctor.txt", result.stdout)
 
 
 def compare(path: Path, text: str) -> None:
