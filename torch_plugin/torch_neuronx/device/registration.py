@@ -21,7 +21,7 @@ def register() -> None:
     os.environ.setdefault("TORCH_NEURONX_ENABLE_ASYNC_NRT", "1")
     import torch
 
-    from torch_neuronx import _C, neuron, recording
+    from torch_neuronx import _C, neuron
     from torch_neuronx.device.runtime import RUNTIME
     from torch_neuronx.dynamo import registration as dynamo
 
@@ -30,7 +30,10 @@ def register() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _C.set_runtime(RUNTIME)
     dynamo.register()
-    recording.install()
+    if os.environ.get("NEURON_ENV_RECOMPILES_DIR"):
+        from torch_neuronx import recording
+
+        recording.install()
     _registered = True
 
 
