@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cache_server.doctor.finding import Finding, Weight
+from neuron_runtime.host import mounts
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _LEAST_FREE = 0.05
@@ -42,17 +43,8 @@ def mount_of(place: Path, table: str | None = None) -> Mount | None:
             table = _MOUNTS.read_text()
         except OSError:
             return None
-    place = place.resolve()
-    best: Mount | None = None
-    for line in table.splitlines():
-        before, dash, after = line.partition(" - ")
-        fields, system = before.split(), after.split()
-        if not dash or len(fields) < 6 or len(system) < 3:
-            continue
-        point = Path(fields[4].replace("\\040", " "))
-        if place.is_relative_to(point) and (best is None or len(point.parts) >= len(best.point.parts)):
-            best = Mount(point, system[0], frozenset([*fields[5].split(","), *system[2].split(",")]))
-    return best
+    found = mounts.mount_of(mounts.parse_mounts(table), str(place.resolve()))
+    return None if found is None else Mount(Path(found.point), found.filesystem, frozenset(found.options))
 
 
 def examine_mount(place: Path, mount: Mount | None, *, locks: bool) -> Iterator[Finding]:

@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-DIRECTORY = "NEURON_ENV_RECOMPILES_DIR"
 _BREAK = re.compile(r"Graph break in user code at (?P<place>.+:\d+)")
 _REASON = re.compile(
     r"^Graph Break Reason: (?P<reason>.*?)(?:^  Explanation: (?P<why>.*?)$|\Z)", re.MULTILINE | re.DOTALL
@@ -19,19 +18,15 @@ _REASON = re.compile(
 _FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
 
 
-def install() -> None:
-    """Records this process, if `NEURON_ENV_RECOMPILES_DIR` asks for it: one file of JSON lines, named by pid."""
-    directory = os.environ.get(DIRECTORY)
-    if directory:
-        Recorder(Path(directory)).attach()
-
-
 class Recorder(logging.Handler):
-    """Takes Dynamo's structured trace, the one that TORCH_TRACE writes to files; adds graphs and fallbacks."""
+    """Takes Dynamo's structured trace, the one that TORCH_TRACE writes to files; adds graphs and fallbacks.
 
-    def __init__(self, directory: Path) -> None:
+    In `directory`, which `NEURON_ENV_RECOMPILES_DIR` names, each process has a file of JSON lines, named by its pid.
+    """
+
+    def __init__(self, directory: str) -> None:
         super().__init__(logging.DEBUG)
-        self._directory = directory
+        self._directory = Path(directory)
 
     def attach(self) -> None:
         from torch_neuronx.device.after_import import after_import

@@ -30,10 +30,11 @@ def register() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     _C.set_runtime(RUNTIME)
     dynamo.register()
-    if os.environ.get("NEURON_ENV_RECOMPILES_DIR"):
-        from torch_neuronx import recording
+    directory = os.environ.get("NEURON_ENV_RECOMPILES_DIR")
+    if directory:
+        from torch_neuronx.recording import Recorder
 
-        recording.install()
+        Recorder(directory).attach()
     _registered = True
 
 
